@@ -20,7 +20,7 @@ help:
 	@echo "make test-laws     run the property tests with all their examples"
 	@echo "make test-long     run the tests that start programs, wait for them, or take long"
 	@echo "make fuzz          run the property tests with other seeds for MINUTES (5), from SEED on; say how to repeat a failure"
-	@echo "make world         live LIVES (200) lives of the whole agent, or WORLD=cluster, in virtual time, from SEED (1) on, with faults at every call"
+	@echo "make world         live LIVES (200) lives of the whole agent, or WORLD=cluster or wire, in virtual time, from SEED (1) on, with faults at every call"
 	@echo "make fuzz-inputs   feed every reader of outside bytes with RUNS (100000) inputs that coverage guides (atheris: CPython 3.11 to 3.13 on glibc)"
 	@echo "make sweep         put escapes, markup and shell code into every field of every input, for every verb and output (hours)"
 	@echo "make test-browser  run the tests of the HTML report in headless Chromium"
@@ -39,7 +39,7 @@ help:
 	@echo "make e2e-chart     install, upgrade, roll back and uninstall the Helm chart on a real cluster of one node (root on Debian, Go)"
 	@echo "make observability check the rules and dashboards of deploy/observability with promtool and Prometheus (Go)"
 	@echo "make check         static checks: ruff, mypy --strict, import-linter, links of the docs, citations of the specification, the page of releases, the budget of the house"
-	@echo "make soak          100,000 container lifecycles and a day of the clock through the agent's reactor (half an hour)"
+	@echo "make soak          100,000 container lifecycles through real frames, with the agent as a process (half an hour)"
 	@echo "make test-pythons  run the tests on every Python 3.11 to 3.13 that is found"
 	@echo "make bench         run the benchmarks"
 	@echo "make docs          write into the docs what their examples print now"
@@ -134,9 +134,9 @@ e2e-size: $(STAMP)
 	$(BIN)/python scripts/e2e_parts.py
 	$(BIN)/python -m pytest -q -p no:xdist -rfEs --log-cli-level=INFO tests/e2e/size
 
-# The other tiers take some frames; here are all of them, on a runtime that is played and on both containerds.
+# The other tiers take some frames; here are all of them on both containerds, and many lives on a played runtime.
 e2e-faults: $(STAMP)
-	MOORING_WIRE=all $(BIN)/python -m pytest -q -p no:xdist tests/agent/wire/test_wire_faults.py
+	$(BIN)/python -m tests.world --world wire --lives $(or $(LIVES),200)
 	$(BIN)/python scripts/e2e_parts.py
 	MOORING_E2E_FAULTS=all $(BIN)/python -m pytest -q -p no:xdist tests/e2e/containerd/test_agent_faults.py
 
@@ -203,10 +203,8 @@ e2e-chart: $(STAMP)
 	$(BIN)/python scripts/image/build.py || [ $$? = 2 ]
 	$(BIN)/python -m pytest -q -p no:xdist -rfEs --log-cli-level=INFO tests/e2e/chart
 
-# First the reactor alone, then the agent as a process of its own, through real frames of the wire.
+# The agent as a process of its own, through real frames of the wire.
 soak: $(STAMP)
-	MOORING_SOAK=100000 $(BIN)/python -m pytest -q -p no:xdist tests/agent/test_agent_soak.py
-	MOORING_DAY_HOURS=24 $(BIN)/python -m pytest -q -s -p no:xdist tests/agent/test_agent_day.py
 	MOORING_SOAK_FOLDER=/dev/shm MOORING_SOAK=100000 $(BIN)/python -m pytest -q -s -p no:xdist tests/agent/wire/test_wire_soak.py
 
 test-pythons: $(STAMP)

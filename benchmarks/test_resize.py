@@ -11,7 +11,7 @@ from shapes import machine, pod, whole
 from mooring.engine.core.config import EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY, MooringConfig
 from mooring.engine.core.pod import Pod
 from mooring.engine.node import Node
-from mooring.engine.node.resize.resizing import resize
+from mooring.engine.node.resizing import resize
 
 GATES = {
     "CPUManagerPolicyAlphaOptions": True,

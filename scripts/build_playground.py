@@ -25,7 +25,7 @@ import click
 import yaml
 
 import mooring
-from mooring.inputs.machines.shipped import SHIPPED
+from mooring.inputs.machines.loader import SHIPPED
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "site" / "playground"

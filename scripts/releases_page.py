@@ -13,8 +13,13 @@ from pathlib import Path
 from mooring.engine.core.release import MANAGER_GATES, NEWEST, Gate
 from mooring.engine.releases.catalog import RELEASES
 from mooring.engine.releases.config_fields import DEFAULT_HISTORY, FIELDS_SINCE
-from mooring.engine.releases.flags import METRIC_HISTORY, metric_name
-from mooring.engine.releases.gates import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY, known_gates
+from mooring.engine.releases.gates import (
+    CPU_OPTION_HISTORY,
+    METRIC_HISTORY,
+    TOPOLOGY_OPTION_HISTORY,
+    known_gates,
+    metric_name,
+)
 from mooring.engine.releases.rule import RELEASE_NAMES, standing
 from mooring.engine.releases.rules import RULES
 from mooring.engine.releases.state_files import FileFormats, state_file_rules

@@ -36,7 +36,7 @@ from mooring.documents.schemas import kinds, schema
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
-from mooring.engine.node.metrics.names import METRICS, SCALE_DOWN_METRICS
+from mooring.engine.node.metric_names import METRICS, SCALE_DOWN_METRICS
 from mooring.explanations.codes import all_codes
 from mooring.inputs.machines.loader import load_machine
 from mooring.published.publisher import PublisherCounts, PublisherMetrics

@@ -247,7 +247,11 @@ class _Check:
         """Take every step, and hold the plugin to the rules."""
         node = self._started()
         waiting = [step for step in self.course.steps if isinstance(step, Pod)]
-        self._order(node, waiting)
+        facts: list[object] = []
+        plugins = node.settings.plugins
+        if plugins is not None:
+            plugins.ordered(waiting, facts.append)
+        self._hold(facts)
         for step in self.course.steps:
             match step:
                 case Pod():
@@ -275,13 +279,6 @@ class _Check:
                 self.slowest = max(self.slowest, (time.thread_time_ns() - began, name))
 
         return ask
-
-    def _order(self, node: Node, pods: Sequence[Pod]) -> None:
-        facts: list[object] = []
-        plugins = node.settings.plugins
-        if plugins is not None:
-            plugins.ordered(pods, facts.append)
-        self._hold(facts)
 
     def _admitted(self, node: Node, pod: Pod) -> Node:
         asks = ", ".join(f"{one.name} ({one.requests['cpu']} CPUs)" for one in pod.containers)

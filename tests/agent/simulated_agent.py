@@ -102,7 +102,7 @@ class SimulatedAgent:
         self, pods: Sequence[types.PodSandbox], containers: Sequence[types.RuntimeContainer]
     ) -> Sequence[types.ContainerUpdate]:
         asked = unlisted(self.state, pods, containers)
-        running = {one.id for one in asked if self.runtime.has_processes(one.id)}
+        running = {one for one in asked if self.runtime.has_processes(one)}
         missing = unknown_pods(self.state, pods, containers, running)
         specs = {one.uid: self._pod(one, [c for c in containers if c.pod_sandbox_id == one.id]) for one in missing}
         now = self.world.now

@@ -19,12 +19,12 @@ from tests.service.otlp_receiver import Receiver, attributes, receiving
 
 from mooring.agent.agent import Agent
 from mooring.agent.cgroups.protocol import UnseenCGroups
-from mooring.agent.eviction import CONDITION, EFFECT, TAINT
 from mooring.agent.executor import PendingChecks, WorkQueue
 from mooring.agent.journal import read_newest
 from mooring.agent.nri.plugin import connect_to, given_by
 from mooring.agent.nri.types import Event, Loss, LostAnswer, PodSandbox, RemoteError, RuntimeContainer
 from mooring.agent.pods.api import KnownPods
+from mooring.agent.pods.eviction import CONDITION, EFFECT, TAINT
 from mooring.agent.pods.source import CONFIG_SOURCE
 from mooring.agent.pods.writer import MOST_TRIES, ClusterWriter
 from mooring.agent.reactor.response import EventOutcome

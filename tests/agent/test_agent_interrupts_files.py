@@ -22,7 +22,7 @@ from tests.cli.command import mooring
 from tests.documents.validation import complaints
 
 from mooring.agent.agent import Agent
-from mooring.agent.interrupt_files import (
+from mooring.agent.interrupts.files import (
     RETRYING,
     InterruptJournal,
     InterruptTrouble,
@@ -30,7 +30,7 @@ from mooring.agent.interrupt_files import (
     IRQFiles,
     mask_text,
 )
-from mooring.agent.interrupts import held_devices
+from mooring.agent.interrupts.reconcile import held_devices
 from mooring.agent.nri.types import Event, RuntimeContainer
 from mooring.agent.startup import AgentCommand, Startup
 from mooring.agent.uninstall import Uninstalled, uninstall
@@ -110,22 +110,21 @@ def test_masks_are_written_as_they_are_read(ids: frozenset[int]) -> None:
 def test_interrupts_are_seen_with_their_devices(tmp_path: Path) -> None:
     made_up_interrupts(tmp_path)
     (tmp_path / "proc/irq/26/smp_affinity_list").chmod(0o444)
-    looked = IRQFiles(str(tmp_path)).read()
-    assert [(one.number, one.name, str(one.allowed), one.device, one.managed) for one in looked.interrupts] == [
+    files = IRQFiles(str(tmp_path))
+    assert [(one.number, one.name, str(one.allowed), one.device, one.managed) for one in files.read()] == [
         (NEW, "default_smp_affinity", "0-7", "", False),
         (24, "eth0-rx", "0-7", "0000:03:00.1", False),
         (25, "eth0-tx", "2", "0000:03:00.1", False),
         (26, "nvme0q0", "4-5", "", True),
     ]
-    assert looked.online == cpus("0-7")
+    assert files.online() == cpus("0-7")
 
 
 def test_the_kernels_own_word_on_a_managed_interrupt_counts(tmp_path: Path) -> None:
     made = made_up_interrupts(tmp_path)
     made.put("sys/kernel/debug/irq/irqs/26", "handler: x\ndstate: 0x1\n  IRQD_AFFINITY_MANAGED")
     made.put("sys/kernel/debug/irq/irqs/24", "handler: x\ndstate: 0x1")
-    looked = IRQFiles(str(tmp_path)).read()
-    assert [one.number for one in looked.interrupts if one.managed] == [26]
+    assert [one.number for one in IRQFiles(str(tmp_path)).read() if one.managed] == [26]
 
 
 def test_what_is_written_is_in_force(tmp_path: Path) -> None:
@@ -227,12 +226,12 @@ def test_what_the_kernel_refuses_is_not_tried_at_once_and_not_moved(
     writer, told, files = written_by(tmp_path, tmp_path / "state", monkeypatch, noes)
     memory = Memory()
     for _ in range(3):
-        _, memory = writer.carry_out(steer(writer.known(files.read().interrupts), memory, HELD, ROOM))
+        _, memory = writer.carry_out(steer(writer.known(files.read()), memory, HELD, ROOM))
     assert told == [(NEW, None), (24, InterruptTrouble.MANAGED), (25, InterruptTrouble.REFUSED)]
     assert set(memory.kept) == {NEW}
     other = (Owner("web", cpus("2-4")),)
     made.move(25, "2")
-    writer.carry_out(steer(writer.known(files.read().interrupts), memory, other, ROOM))
+    writer.carry_out(steer(writer.known(files.read()), memory, other, ROOM))
     assert (26, None) not in told[:3]
     assert [number for number, _ in told[3:]] == [NEW, 26]
 
@@ -248,7 +247,7 @@ def test_a_refusal_is_tried_again_in_minutes_and_a_managed_one_never(
         seconds.append(moment)
         if moment > RETRYING:
             noes.clear()
-        _, memory = writer.carry_out(steer(writer.known(files.read().interrupts), memory, HELD, ROOM))
+        _, memory = writer.carry_out(steer(writer.known(files.read()), memory, HELD, ROOM))
     assert told[2:] == [(25, InterruptTrouble.REFUSED), (25, InterruptTrouble.REFUSED), (25, None)]
 
 
@@ -256,13 +255,13 @@ def test_an_interrupt_whose_cpu_is_offline_is_given_back_later(tmp_path: Path, m
     made = made_up_interrupts(tmp_path)
     noes, seconds = dict[int, InterruptTrouble](), [0.0]
     writer, _, files = written_by(tmp_path, tmp_path / "state", monkeypatch, noes, lambda: seconds[-1])
-    _, memory = writer.carry_out(steer(files.read().interrupts, Memory(), HELD, ROOM))
+    _, memory = writer.carry_out(steer(files.read(), Memory(), HELD, ROOM))
     noes[25] = InterruptTrouble.REFUSED
-    _, memory = writer.carry_out(steer(files.read().interrupts, memory, (), ROOM))
+    _, memory = writer.carry_out(steer(files.read(), memory, (), ROOM))
     assert made.cpus(25) == "0"
     noes.clear()
     seconds.append(RETRYING)
-    _, memory = writer.carry_out(steer(files.read().interrupts, memory, (), ROOM))
+    _, memory = writer.carry_out(steer(files.read(), memory, (), ROOM))
     assert (made.cpus(25), memory.kept) == ("2", {})
 
 
@@ -270,10 +269,10 @@ def test_while_a_refusal_lasts_the_journal_is_not_written(tmp_path: Path, monkey
     made_up_interrupts(tmp_path)
     noes = {25: InterruptTrouble.REFUSED}
     writer, _, files = written_by(tmp_path, tmp_path / "state", monkeypatch, noes)
-    _, memory = writer.carry_out(steer(writer.known(files.read().interrupts), Memory(), HELD, ROOM))
+    _, memory = writer.carry_out(steer(writer.known(files.read()), Memory(), HELD, ROOM))
     writes: list[object] = []
-    monkeypatch.setattr("mooring.agent.interrupt_files.write_together", lambda *what: writes.append(what))
-    writer.carry_out(steer(writer.known(files.read().interrupts), memory, HELD, ROOM))
+    monkeypatch.setattr("mooring.agent.interrupts.files.write_together", lambda *what: writes.append(what))
+    writer.carry_out(steer(writer.known(files.read()), memory, HELD, ROOM))
     assert writes == []
 
 
@@ -284,18 +283,18 @@ def test_a_write_that_changes_nothing_is_a_refusal(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(files, "write", lambda _number, _cpus: None)
     for moment in (0, 1, RETRYING):
         seconds.append(moment)
-        writer.carry_out(steer(writer.known(files.read().interrupts), Memory(), HELD, ROOM))
+        writer.carry_out(steer(writer.known(files.read()), Memory(), HELD, ROOM))
     assert told == [(number, InterruptTrouble.REFUSED) for number in (NEW, 24, 25)] * 2
 
 
 def test_another_device_under_a_refused_number_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = made_up_interrupts(tmp_path)
     writer, told, files = written_by(tmp_path, tmp_path / "state", monkeypatch, {24: InterruptTrouble.MANAGED})
-    writer.carry_out(steer(writer.known(files.read().interrupts), Memory(), HELD, ROOM))
+    writer.carry_out(steer(writer.known(files.read()), Memory(), HELD, ROOM))
     made.add(24, "eth9")
     monkeypatch.undo()
     told.clear()
-    writer.carry_out(steer(writer.known(files.read().interrupts), Memory(), HELD, ROOM))
+    writer.carry_out(steer(writer.known(files.read()), Memory(), HELD, ROOM))
     assert (24, None) in told
 
 
@@ -303,7 +302,7 @@ def test_without_a_memory_on_the_disk_nothing_is_moved(tmp_path: Path, monkeypat
     made = made_up_interrupts(tmp_path)
     (tmp_path / "state").write_text("no folder")
     writer, told, files = written_by(tmp_path, tmp_path / "state", monkeypatch, {})
-    _, memory = writer.carry_out(steer(files.read().interrupts, Memory(), HELD, ROOM))
+    _, memory = writer.carry_out(steer(files.read(), Memory(), HELD, ROOM))
     assert (made.cpus(24), made.cpus(25), told, memory) == ("0-7", "2", [], Memory())
 
 
@@ -311,7 +310,7 @@ def test_read_only_files_end_a_look_at_the_first(tmp_path: Path, monkeypatch: py
     made_up_interrupts(tmp_path)
     noes = dict.fromkeys((NEW, 24, 25, 26), InterruptTrouble.UNWRITABLE)
     writer, told, files = written_by(tmp_path, tmp_path / "state", monkeypatch, noes)
-    _, memory = writer.carry_out(steer(files.read().interrupts, Memory(), HELD, ROOM))
+    _, memory = writer.carry_out(steer(files.read(), Memory(), HELD, ROOM))
     assert told == [(NEW, InterruptTrouble.UNWRITABLE)]
     assert writer.unwritable
     assert memory == Memory()
@@ -319,13 +318,13 @@ def test_read_only_files_end_a_look_at_the_first(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.skipif(not Path("/proc/irq/default_smp_affinity").is_file(), reason="this machine shows no interrupts")
 def test_the_interrupts_of_this_machine_can_be_read() -> None:
-    looked = IRQFiles().read()
-    assert looked.online
-    assert looked.interrupts[0].number == NEW
-    for one in looked.interrupts:
+    found, online = IRQFiles().read(), IRQFiles().online()
+    assert online
+    assert found[0].number == NEW
+    for one in found:
         assert one.allowed
-        assert one.effective is None or one.effective <= looked.online
-    assert steer(looked.interrupts, Memory(), (), InterruptCPUs(looked.online, CPUSet())).writes == ()
+        assert one.effective is None or one.effective <= online
+    assert steer(found, Memory(), (), InterruptCPUs(online, CPUSet())).writes == ()
 
 
 # A whole agent with the extension irq-affinity, on a made-up /proc/irq.
@@ -511,7 +510,7 @@ def annotated(node: Node, wish: str, monkeypatch: pytest.MonkeyPatch, devices: f
     def told(_socket: str, pods: dict[str, Pod], _address: object) -> dict[str, dict[str, frozenset[str]]]:
         return {uid: {"own": devices} for uid in pods}
 
-    monkeypatch.setattr("mooring.agent.interrupts.held_devices", told)
+    monkeypatch.setattr("mooring.agent.interrupts.reconcile.held_devices", told)
     agent = agent_with(node, ON)
     runtime = node.listening.next()
     runtime.synchronize()
@@ -564,8 +563,8 @@ def test_devices_are_those_whose_ids_are_addresses(monkeypatch: pytest.MonkeyPat
         ListedPod("default", "a", (ListedContainer("c", 0, devices),)),
         ListedPod("default", "z", (ListedContainer("c", 0, devices),)),
     )
-    monkeypatch.setattr("mooring.agent.interrupts.PodResourcesClient.listed", lambda _self: b"")
-    monkeypatch.setattr("mooring.agent.interrupts.pods_in", lambda _answer: listed)
+    monkeypatch.setattr("mooring.agent.interrupts.reconcile.PodResourcesClient.listed", lambda _self: b"")
+    monkeypatch.setattr("mooring.agent.interrupts.reconcile.pods_in", lambda _answer: listed)
     pods = {"uid-a": Pod("uid-a", "a", "default", (), QoS.GUARANTEED)}
     assert held_devices("/nowhere.sock", pods) == {"uid-a": {"c": frozenset({"0000:03:00.1"})}}
 
@@ -574,8 +573,8 @@ def test_devices_of_drivers_are_those_with_a_pci_address(monkeypatch: pytest.Mon
     nic = ListedClaimDevice("default", "nics", "dra.net", "node-1", "eth1")
     gpu = ListedClaimDevice("default", "gpus", "gpu.example.com", "node-1", "gpu0")
     listed = (ListedPod("default", "a", (ListedContainer("c", 0, (), (nic, gpu)),)),)
-    monkeypatch.setattr("mooring.agent.interrupts.PodResourcesClient.listed", lambda _self: b"")
-    monkeypatch.setattr("mooring.agent.interrupts.pods_in", lambda _answer: listed)
+    monkeypatch.setattr("mooring.agent.interrupts.reconcile.PodResourcesClient.listed", lambda _self: b"")
+    monkeypatch.setattr("mooring.agent.interrupts.reconcile.pods_in", lambda _answer: listed)
     known = {("dra.net", "node-1/eth1"): "0000:03:00.1"}
     pods = {"uid-a": Pod("uid-a", "a", "default", (), QoS.GUARANTEED)}
     found = held_devices("/nowhere.sock", pods, lambda driver, name: known.get((driver, name), ""))

@@ -21,8 +21,8 @@ from tests.cli.command import mooring
 from mooring.agent.agent import Agent
 from mooring.agent.cgroups.files import CGroupTrouble, GroupError
 from mooring.agent.effects import ClusterEvent, Evict, QuotaOf
-from mooring.agent.eviction import EFFECT, TAINT
 from mooring.agent.nri.types import Event, LinuxResources, PodSandbox, RemoteError, RuntimeContainer
+from mooring.agent.pods.eviction import EFFECT, TAINT
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.startup import AgentCommand, Startup
 from mooring.agent.state import Phase

@@ -19,7 +19,7 @@ from mooring.agent.journal import (
     read_journal,
 )
 from mooring.agent.nri.types import ContainerState, Event, LinuxResources, RuntimeContainer
-from mooring.agent.reactor.containers import ListedGroup, as_requested, unlisted
+from mooring.agent.reactor.containers import as_requested, unlisted
 from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.lifecycle import end_missing_sandboxes, state_change
 from mooring.agent.reactor.recovery import Stored, resume
@@ -89,12 +89,12 @@ def findings(effects: Iterable[Effect]) -> list[tuple[ReportKind, str]]:
 def test_only_the_groups_of_what_is_missed_on_the_lists_are_asked() -> None:
     state = state_of_two()
     everything = [sandbox("own"), sandbox("other")], [running("own"), running("other")]
-    assert unlisted(state, *everything) == ()
-    assert {one.id for one in unlisted(state, [], everything[1])} == {"sandbox-own-0", "sandbox-other-0"}
+    assert unlisted(state, *everything) == {}
+    assert {*unlisted(state, [], everything[1])} == {"sandbox-own-0", "sandbox-other-0"}
     made = state.with_container(replace(state.containers["own-main-0"], cgroup="/pods/own/c"))
-    assert ListedGroup("own-main-0", "/pods/own/c", 99) in unlisted(made, everything[0], [])
+    assert unlisted(made, everything[0], [])["own-main-0"] == ("/pods/own/c", 99)
     ended = made.with_container(replace(made.containers["own-main-0"], phase=Phase.ENDED))
-    assert unlisted(ended, everything[0], []) == ()
+    assert unlisted(ended, everything[0], []) == {}
 
 
 def test_a_listed_container_keeps_its_sandbox_without_anybody_being_asked() -> None:

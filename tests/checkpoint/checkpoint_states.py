@@ -7,6 +7,9 @@ from hypothesis import strategies as st
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
 
+STRICTLY = " "
+"""Behind a text: no kubelet writes it, so that Go's rules alone read the file, to the same end."""
+
 names = st.one_of(
     st.from_regex(r"[a-z][a-z0-9-]{0,8}", fullmatch=True), st.text('<>&"\\ \n\x00\x7fé\u2028😀:[]{}', max_size=4)
 )

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.checkpoint.checkpoint_states import cpu_states, memory_states
+from tests.checkpoint.checkpoint_states import STRICTLY, cpu_states, memory_states
 from tests.faults import inner_text
 
 from mooring.engine.checkpoint import cpu_file, memory_file
@@ -24,11 +24,7 @@ from mooring.engine.checkpoint.cpu_file import (
 from mooring.engine.checkpoint.gojson import decode
 from mooring.engine.checkpoint.goscan import parse
 from mooring.engine.checkpoint.gotypes import CPU_V1, CPU_V2, CPU_V3, MEMORY_V1, MEMORY_V2, GoStruct, fresh
-from mooring.engine.checkpoint.memory_file import (
-    load_memory_state,
-    memory_text_of,
-    memory_text_v1,
-)
+from mooring.engine.checkpoint.memory_file import load_memory_state, memory_text_of, memory_text_v1
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.decision import StartRefusal
 from mooring.engine.cpumanager.state import CPUState
@@ -93,7 +89,7 @@ def test_a_release_reads_what_it_writes_and_both_readers_agree(
     gates = {"pod_level": pod_level, "baselines": baselines, "release": release}
     assert load_cpu_state(text, policy=state.policy, **gates) == kept  # type: ignore[arg-type]
     assert cpu_file.canonical_cpu_state(text, **gates) == kept  # type: ignore[arg-type]
-    assert cpu_file.read_strictly(text, policy=state.policy, **gates) == kept  # type: ignore[arg-type]
+    assert cpu_file.load_cpu_state(text + STRICTLY, policy=state.policy, **gates) == kept  # type: ignore[arg-type]
 
 
 @given(memory_states, releases, st.booleans())
@@ -101,7 +97,7 @@ def test_a_release_reads_the_memory_file_that_it_writes(state: MemoryState, rele
     rules = state_file_rules(release, pod_level=pod_level)
     text = memory_text_of(release, state, pod_level=pod_level)
     kept = state if rules.keeps_pods else replace(state, pods={})
-    strict = memory_file.read_strictly(text, policy=state.policy, pod_level=pod_level, release=release)
+    strict = memory_file.load_memory_state(text + STRICTLY, policy=state.policy, pod_level=pod_level, release=release)
     assert strict == kept
     assert memory_file.canonical_memory_state(text, pod_level=pod_level, release=release) in (kept, None)
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.checkpoint.checkpoint_states import cpu_states, memory_states
+from tests.checkpoint.checkpoint_states import STRICTLY, cpu_states, memory_states
 from tests.planner.recordings import WHOLE
 
 from mooring.engine.checkpoint import cpu_file, memory_file
@@ -52,7 +52,9 @@ def cpu_readings(text: str, *, pod_level: bool, baselines: bool, releases: bool)
     found = cpu_file.canonical_cpu_state(text, pod_level=pod_level, baselines=baselines)
     policy = "static" if found is None else found.policy
     quick = cpu_file.load_cpu_state(text, policy=policy, pod_level=pod_level, baselines=baselines, releases=releases)
-    strict = cpu_file.read_strictly(text, policy=policy, pod_level=pod_level, baselines=baselines, releases=releases)
+    strict = cpu_file.load_cpu_state(
+        text + STRICTLY, policy=policy, pod_level=pod_level, baselines=baselines, releases=releases
+    )
     return shown(quick), shown(strict)
 
 
@@ -60,7 +62,7 @@ def memory_readings(text: str, *, pod_level: bool) -> tuple[object, object]:
     found = memory_file.canonical_memory_state(text, pod_level=pod_level)
     policy = "Static" if found is None else found.policy
     quick = memory_file.load_memory_state(text, policy=policy, pod_level=pod_level)
-    return shown(quick), shown(memory_file.read_strictly(text, policy=policy, pod_level=pod_level))
+    return shown(quick), shown(memory_file.load_memory_state(text + STRICTLY, policy=policy, pod_level=pod_level))
 
 
 def shown(read: object) -> str:

@@ -45,9 +45,7 @@ def test_formats_are_named(text: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
-    [(b"", 0x811C9DC5), (b"a", 0xE40C292C), (b"foobar", 0xBF9CF968)],
-    ids=["empty", "a", "foobar"],
+    ("text", "expected"), [(b"", 0x811C9DC5), (b"a", 0xE40C292C), (b"foobar", 0xBF9CF968)], ids=["empty", "a", "foobar"]
 )
 def test_published_values_are_met(text: bytes, expected: int) -> None:
     assert checksum.plain_fnv1a_32(text) == expected

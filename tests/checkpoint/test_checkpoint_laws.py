@@ -37,11 +37,7 @@ def plain_cpu_members(state: CPUState) -> dict[str, Any]:
     entries = {
         pod: in_order({name: list_text(mask) for name, mask in held.items()}) for pod, held in state.assignments.items()
     }
-    return {
-        "policyName": state.policy,
-        "defaultCpuSet": list_text(state.default),
-        "entries": in_order(entries),
-    }
+    return {"policyName": state.policy, "defaultCpuSet": list_text(state.default), "entries": in_order(entries)}
 
 
 def plain_cpu_data(state: CPUState) -> str:
@@ -152,11 +148,7 @@ def plain_node(node: NUMANodeState) -> dict[str, Any]:
         }
         for name, table in node.memory.items()
     }
-    return {
-        "numberOfAssignments": node.assignments,
-        "memoryMap": in_order(memory),
-        "cells": list(node.cells),
-    }
+    return {"numberOfAssignments": node.assignments, "memoryMap": in_order(memory), "cells": list(node.cells)}
 
 
 def plain_memory_members(state: MemoryState) -> dict[str, Any]:

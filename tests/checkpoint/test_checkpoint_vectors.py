@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from mooring.engine.checkpoint.checksum import data_checksum, legacy_checksum
-from mooring.engine.checkpoint.cpu_file import (
-    load_cpu_state,
-)
+from mooring.engine.checkpoint.cpu_file import load_cpu_state
 from mooring.engine.checkpoint.gojson import decode
 from mooring.engine.checkpoint.goscan import parse
 from mooring.engine.checkpoint.gotypes import (
@@ -24,11 +22,7 @@ from mooring.engine.checkpoint.gotypes import (
     GoStruct,
     fresh,
 )
-from mooring.engine.checkpoint.memory_file import (
-    load_memory_state,
-    memory_text_v1,
-    memory_text_v2,
-)
+from mooring.engine.checkpoint.memory_file import load_memory_state, memory_text_v1, memory_text_v2
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import StartRefusal
@@ -157,11 +151,7 @@ def with_data(number: int) -> Members:
         (14, "none", CPUState("none", mask("4-6"), {})),
         (15, "static", CPUState("static", mask("7-9"), masks(ENTRIES))),
         (16, "none", 'configured policy "none" differs from state checkpoint policy "other"'),
-        (
-            17,
-            "none",
-            'could not parse default CPU set "1.3": strconv.Atoi: parsing "1.3": invalid syntax',
-        ),
+        (17, "none", 'could not parse default CPU set "1.3": strconv.Atoi: parsing "1.3": invalid syntax'),
         (
             18,
             "static",

@@ -107,6 +107,8 @@ def test_a_proposed_change_works_on_the_cpus_that_are_left(verb: str, tmp_path: 
 
 
 def test_a_replay_says_step_by_step_what_becomes_of_whom() -> None:
+    checked = mooring("replay", "--check", str(EXAMPLES / "hotplug.yaml"), code=0)
+    assert checked.out == "hotplug.yaml: 4 scenarios, 4 agree, 0 differ, 0 not supported\n"
     result = mooring("replay", str(EXAMPLES / "hotplug.yaml"), columns=200, code=0)
     lines = [line.strip() for line in result.out.splitlines()]
     assert "CPU 3 offline: shared pool 0,5-15; db/main 1-2,4 instead of 1-3" in lines

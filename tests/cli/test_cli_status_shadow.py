@@ -19,8 +19,7 @@ from mooring.monitoring.shadow.judge import (
     write_counts,
 )
 from mooring.monitoring.shadow.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent
-from mooring.service.grpc_server import serve
-from mooring.service.grpc_socket import CallLimits, Method
+from mooring.service.grpc_socket import CallLimits, Method, serve
 from mooring.service.logs import Log
 from mooring.service.messages import (
     PODRESOURCES_SERVICE,

@@ -246,7 +246,9 @@ def test_names_that_are_not_utf_8_can_be_reported(tmp_path: Path) -> None:
 
 
 ENGINE = ("mooring.engine.node", "mooring.engine.cpumanager", "mooring.answers.base.plan")
+NEVER = {"asyncio", "grpc", "importlib.metadata", "jsonschema", "ssl", "h11", "mooring.agent", "mooring.service.http"}
 IMPORTS = [
+    (("--version",), ("rich", "yaml", "msgspec", "mooring.engine.core", *ENGINE)),
     (("--help",), ("rich", "yaml", "msgspec", "mooring.engine.core", "mooring.inputs.machines", *ENGINE)),
     (("plan", "--help"), ("rich", "yaml", "msgspec", "mooring.inputs.machines", *ENGINE)),
     (("replay", "--help"), ("rich", "yaml", "mooring.inputs.machines", *ENGINE)),
@@ -254,6 +256,7 @@ IMPORTS = [
     (("topology", *SMALL, "-o", "machineinfo"), ("rich", "yaml", "mooring.views", "mooring.inputs.pods", *ENGINE)),
     (("topology", *SMALL, "-o", "yaml"), ("rich", "mooring.views", *ENGINE)),
     (("topology", *SMALL), ("yaml", *ENGINE)),
+    (("plan", *PODS, *NODE), ()),
     (("plan", *PODS, *NODE, "-o", "json"), ("rich", "svg")),
     (("show", *SMALL, "-o", "svg"), ("yaml",)),
 ]
@@ -268,7 +271,7 @@ def test_a_verb_loads_only_what_it_needs(command: tuple[str, ...], unwanted: tup
     )
     done = finished(*command, command=(sys.executable, "-c", script))
     assert done.returncode == 0
-    assert set(done.stderr.decode().split()) & set(unwanted) == set()
+    assert set(done.stderr.decode().split()) & {*NEVER, *unwanted} == set()
 
 
 def test_importing_mooring_loads_nothing_of_it() -> None:

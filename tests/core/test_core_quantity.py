@@ -86,14 +86,7 @@ READ: list[tuple[str, int, int, int | None, str, str]] = [
         "DecimalSI",
     ),
     ("1000000000000000000", 1000000000000000000, 3875820019684212736, None, "1E", "DecimalSI"),
-    (
-        "123456789012345678901",
-        -5670419503621182411,
-        -7269072992350064888,
-        None,
-        "123456789012345678901",
-        "DecimalSI",
-    ),
+    ("123456789012345678901", -5670419503621182411, -7269072992350064888, None, "123456789012345678901", "DecimalSI"),
     ("100000000000000000k", 7766279631452241920, 200376420520689664, None, "100E", "DecimalSI"),
     ("0.000000000000000000001", 1, 1, None, "1n", "DecimalSI"),
     ("1.23456789012345678901", 2, 1235, None, "1234567891n", "DecimalSI"),
@@ -241,12 +234,7 @@ def test_sums_are_associative_and_have_zero(left: str, middle: str, right: str) 
 @given(texts, texts)
 def test_comparison_is_by_amount(left: str, right: str) -> None:
     a, b = Quantity.parse(left), Quantity.parse(right)
-    assert (a < b, a <= b, a > b, a >= b) == (
-        a.nano < b.nano,
-        a.nano <= b.nano,
-        a.nano > b.nano,
-        a.nano >= b.nano,
-    )
+    assert (a < b, a <= b, a > b, a >= b) == (a.nano < b.nano, a.nano <= b.nano, a.nano > b.nano, a.nano >= b.nano)
     assert (a == b) == (a.nano == b.nano)
     assert a != b or hash(a) == hash(b)
     assert a.is_zero == (a == Quantity.parse("0"))

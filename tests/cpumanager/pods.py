@@ -33,13 +33,7 @@ def pod_level(uid: str, cpu: str, *containers: Container, qos: QoS = QoS.GUARANT
     return Pod(uid, uid, containers=containers, qos=qos, resources=resources)
 
 
-def static_policy(
-    name: str,
-    *,
-    rules: TakeRules = PACKED,
-    reserved: str = "",
-    strict: bool = False,
-) -> StaticPolicy:
+def static_policy(name: str, *, rules: TakeRules = PACKED, reserved: str = "", strict: bool = False) -> StaticPolicy:
     topology = fixture(name)
     cpus = mask(reserved)
     return StaticPolicy(topology, rules, cpus, topology.core_siblings(cpus), strict_reservation=strict)

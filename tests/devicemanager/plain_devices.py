@@ -47,11 +47,7 @@ def plain_device_hints(
 
 
 def generated(
-    devices: Sequence[Device],
-    machine: Collection[int],
-    available: frozenset[str],
-    reusable: frozenset[str],
-    count: int,
+    devices: Sequence[Device], machine: Collection[int], available: frozenset[str], reusable: frozenset[str], count: int
 ) -> PlainHints:
     nodes = sorted({node for device in devices for node in device.numa or () if node in machine}) or sorted(machine)
     smallest = len(nodes)

@@ -11,8 +11,7 @@ import pytest
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
-from mooring.inputs.machines.loader import UNTOLD, load_machine
-from mooring.inputs.machines.shipped import SHIPPED
+from mooring.inputs.machines.loader import SHIPPED, UNTOLD, load_machine
 
 TABLE = "# CPU,Core,Socket,Node,,L1d,L1i,L2,L3\n" + "".join(
     f"{cpu},{cpu},{cpu // 2},{cpu // 2},,,,,\n" for cpu in range(4)

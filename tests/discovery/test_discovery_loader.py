@@ -11,10 +11,9 @@ import pytest
 from msgspec import to_builtins
 
 from mooring.engine.core.errors import InputError
-from mooring.inputs.machines.loader import load_machine
+from mooring.inputs.machines.loader import load_machine, shipped_machine
 from mooring.inputs.machines.machine_document import machine_document
 from mooring.inputs.machines.machineinfo_json import machine_info_json
-from mooring.inputs.machines.shipped import shipped_machine
 
 CORPUS = Path(__file__).parents[1] / "corpora" / "machines.jsonl"
 SYSTEM = "sys/devices/system"

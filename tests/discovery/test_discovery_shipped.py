@@ -9,8 +9,7 @@ import pytest
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.topology import discover_topology
 from mooring.inputs.configuration.devices import offered_devices
-from mooring.inputs.machines.loader import load_machine
-from mooring.inputs.machines.shipped import SHIPPED, shipped_machine
+from mooring.inputs.machines.loader import SHIPPED, load_machine, shipped_machine
 
 MIB = 2**20
 GIB = 2**30

@@ -13,7 +13,7 @@ from mooring.engine.core.config import FIXABLE_DEFECTS
 from mooring.engine.core.release import MANAGER_GATES
 from mooring.engine.cpumanager.options import OPTION_GROUPS
 from mooring.inputs.configuration.kubelet_config import READ
-from mooring.inputs.machines.shipped import SHIPPED
+from mooring.inputs.machines.loader import SHIPPED
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"

@@ -10,8 +10,8 @@ import pytest
 import yaml
 from tests.publisher.manifests import mistakes
 
-from mooring.agent.eviction import EFFECT, TAINT
 from mooring.agent.pods.cluster import AgentAccount, own_accounts
+from mooring.agent.pods.eviction import EFFECT, TAINT
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 SWITCHES = ("pods", "events", "evict", "taint", "publish")

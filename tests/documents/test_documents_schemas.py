@@ -90,10 +90,7 @@ def test_every_fact_of_the_engine_is_in_the_schema_with_its_members() -> None:
     definitions = schema("Explanation")["$defs"]
     variants = [definitions[one["$ref"].removeprefix("#/$defs/")] for one in definitions["Fact"]["oneOf"]]
     assert {found["properties"]["fact"]["const"]: found["required"] for found in variants} == {
-        kind.__name__: [
-            "fact",
-            *(_camel(field.name) for field in fields(kind) if field.name not in ELSEWHERE),
-        ]
+        kind.__name__: ["fact", *(_camel(field.name) for field in fields(kind) if field.name not in ELSEWHERE)]
         for kind in every_fact()
     }
     assert [kind.__name__ for kind in fact_types()] == [found["properties"]["fact"]["const"] for found in variants]

@@ -14,23 +14,18 @@ from tests.explain.situations import container as container_forms
 from tests.plans import started_plan
 
 from mooring.answers.base.plan import Question, make_plan
-from mooring.answers.base.pods import find, first_refused, pods_of
-from mooring.answers.explain.document import explanation_document
-from mooring.answers.explain.text import helps_of, without_details
-from mooring.documents.explanation import StoryLinePart
+from mooring.answers.base.pods import find, first_refused, pods_of, story_of
 from mooring.documents.facts import fact_members
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import Container, ContainerKind, Pod
 from mooring.engine.core.quantity import Quantity
-from mooring.engine.cpumanager import facts as cpu_facts
-from mooring.engine.devicemanager import facts as device_facts
+from mooring.engine.cpumanager.facts import DistributionChosen
+from mooring.engine.devicemanager.facts import DevicesTaken
 from mooring.engine.devicemanager.state import Device
 from mooring.explanations import reason
 from mooring.explanations.codes import all_codes, is_code, page
-from mooring.explanations.remarks import all_remarks
 from mooring.explanations.story import Story
 from mooring.inputs.machines.compact import parse_compact
 from mooring.views.decision import SIGNS, Mark, decision_view
@@ -64,55 +59,48 @@ def story(pods: list[Pod], gpu_nodes: tuple[int, ...], nic_nodes: tuple[int, ...
     return told(planned(SINGLE, pods, devices=devices(gpu_nodes, nic_nodes)))
 
 
-def test_no_node_has_that_many_devices() -> None:
-    found = story([gpus("train", 2)], (0, 1))
-    assert found.why.code == "MOOR-133"
-    assert found.why.sentence == "Container app needs 2 GPUs (vendor.example/gpu) on one NUMA node; each node has 1."
-    assert "remove a pod" not in found.why.remedy.lower()
-
-
-def test_no_node_has_that_many_devices_free() -> None:
-    found = story([gpus("one", 1), gpus("train", 2)], (0, 0, 1))
-    assert found.why.code == "MOOR-132"
-    assert found.why.sentence == (
-        "Container app needs 2 GPUs (vendor.example/gpu) on one NUMA node; each node has 1 free "
-        "(of 2 on NUMA node 0, 1 on NUMA node 1)."
-    )
-    assert found.why.remedy.startswith("Remove a pod that holds some")
-
-
-def test_the_node_has_fewer_devices_than_are_requested() -> None:
-    found = story([gpus("one", 1), gpus("train", 3)], (0, 1))
-    assert found.why.code == "MOOR-131"
-    assert found.why.sentence == "Container app requests 3 GPUs (vendor.example/gpu), but the node has 2."
-    assert "remove" not in found.why.remedy.lower()
-
-
-def test_devices_of_an_init_container_tie_the_app() -> None:
-    warm = container("warm", 1, kind=ContainerKind.INIT)
-    found = story([pod("tied", warm, container("app", 2))], (0, 1, 1))
-    assert found.why.code == "MOOR-134"
-    assert "init container warm got its devices" in found.why.sentence
-    assert "including those, 1 is available there" in found.why.sentence
-
-
-def test_devices_of_two_resources_on_different_numa_nodes() -> None:
-    found = story([pod("far", container("app", 2, 1))], (0, 1, 1), (0,))
-    assert found.why.code == "MOOR-135"
-    assert "no NUMA node has both" in found.why.sentence
-
-
-def test_what_was_run_is_printed_without_general_advice() -> None:
-    found = story([gpus("train", 2)], (0, 1))
-    assert helps_of(explanation_document(found, "machine", None), ["Request 1."]) == ["help: Request 1."]
-
-
-def test_general_advice_is_marked_where_nothing_was_found() -> None:
-    found = story([gpus("train", 2)], (0, 1))
-    document = explanation_document(found, "machine", None)
-    assert helps_of(document, []) == [f"help (general, not run): {found.why.remedy}"]
-    without = explanation_document(replace(found, why=replace(found.why, remedy="")), "machine", None)
-    assert helps_of(without, []) == []
+@pytest.mark.parametrize(
+    ("pods", "nodes", "code", "said", "removes"),
+    [
+        ([gpus("train", 2)], [(0, 1)], "MOOR-133", "needs 2 {} on one NUMA node; each node has 1.", ""),
+        (
+            [gpus("one", 1), gpus("train", 2)],
+            [(0, 0, 1)],
+            "MOOR-132",
+            "needs 2 {} on one NUMA node; each node has 1 free (of 2 on NUMA node 0, 1 on NUMA node 1).",
+            "Remove a pod that holds some",
+        ),
+        ([gpus("one", 1), gpus("train", 3)], [(0, 1)], "MOOR-131", "requests 3 {}, but the node has 2.", ""),
+        (
+            [pod("tied", container("warm", 1, kind=ContainerKind.INIT), container("app", 2))],
+            [(0, 1, 1)],
+            "MOOR-134",
+            (
+                "needs 2 {}, and the kubelet keeps it on NUMA node 0, where init container warm got its devices; "
+                "including those, 1 is available there."
+            ),
+            "",
+        ),
+        (
+            [pod("far", container("app", 2, 1))],
+            [(0, 1, 1), (0,)],
+            "MOOR-135",
+            (
+                "needs 2 {} and 1 NIC (vendor.example/nic) on one NUMA node; no NUMA node has both "
+                "(vendor.example/gpu: 2 on NUMA node 1, 1 on NUMA node 0; vendor.example/nic: 1 on NUMA node 0)."
+            ),
+            "",
+        ),
+    ],
+    ids=["a node has fewer", "a node has fewer free", "the machine has fewer", "an init container ties", "far apart"],
+)
+def test_a_shortage_of_devices_has_its_code_sentence_and_advice(
+    pods: list[Pod], nodes: list[tuple[int, ...]], code: str, said: str, removes: str
+) -> None:
+    why = story(pods, *nodes).why
+    assert (why.code, why.sentence) == (code, f"Container app {said.format('GPUs (vendor.example/gpu)')}")
+    assert why.remedy.startswith(removes)
+    assert ("remove a pod" in why.remedy.lower()) == bool(removes)
 
 
 NICS_WITHOUT_NODE = {NIC: (Device("nic-0", (0,)), Device("nic-1"), Device("nic-2", (7,)))}
@@ -155,7 +143,7 @@ def remarks_on(homes: dict[str, int], count: int, *, distances: bool = True) -> 
     pod = Pod("u", "d", "train", (Container("main", requests=amount, limits=amount),))
     devices = {GPU_DEVICES: tuple(Device(name, (node,)) for name, node in homes.items())}
     (answer,) = make_plan(Question(machine, KubeletConfig(), pods=(pod,), devices=devices)).answers
-    return [remark.sentence for remark in all_remarks(answer.decision, answer.circumstances)]
+    return [remark.sentence for remark in story_of(answer).remarks]
 
 
 @pytest.mark.parametrize(
@@ -187,8 +175,8 @@ def test_one_device_is_not_judged() -> None:
 
 
 def test_a_fact_becomes_lists_and_texts() -> None:
-    assert fact_members(cpu_facts.DistributionChosen((0, 1), (0, 1), 4, 1, (0,), 1))["takers"] == [0]
-    taken = device_facts.DevicesTaken("p", "c", "example.com/nic", 1, None, ("nic-0",), NUMAMask(0b1), "")
+    assert fact_members(DistributionChosen((0, 1), (0, 1), 4, 1, (0,), 1))["takers"] == [0]
+    taken = DevicesTaken("p", "c", "example.com/nic", 1, None, ("nic-0",), NUMAMask(0b1), "")
     assert fact_members(taken) == {
         "fact": "DevicesTaken",
         "pod": "p",
@@ -246,15 +234,6 @@ def test_the_first_pod_that_does_not_run_is_the_one_in_question() -> None:
     assert len(pods_of(plan)) == 3
 
 
-def test_details_are_left_out_with_everything_below_them() -> None:
-    tree = [line("a", line("b", line("c"), detail=True), line("d"))]
-    assert without_details(tree) == [line("a", line("d"))]
-
-
-def line(text: str, *below: StoryLinePart, detail: bool = False) -> StoryLinePart:
-    return StoryLinePart(text, "", detail, list(below))
-
-
 # Codes: each that is used has its page, and each page is about something that is used.
 
 
@@ -293,7 +272,3 @@ def test_an_unknown_code_is_bad_input_that_names_a_near_one() -> None:
 @given(st.text(max_size=12))
 def test_no_other_text_is_a_code(text: str) -> None:
     assert is_code(text) == (re.fullmatch(r"(?i)moor-[0-9]{3}", text) is not None)
-
-
-def test_a_finding_without_a_code_is_still_a_finding() -> None:
-    assert Finding("info", "a", "b").code == ""

@@ -314,10 +314,6 @@ def test_taking_says_what_was_inside_the_hint_and_what_was_not() -> None:
     assert CPUSet(picked) == CPUSet(CPUMask(taking.taken))
 
 
-def test_the_machine_of_the_situations_has_two_nodes() -> None:
-    assert len(TWO_NODES.info.topology) == 2
-
-
 @pytest.mark.parametrize(
     ("config", "remedy"),
     [

@@ -55,9 +55,9 @@ def pod(cpu: str, memory: str = "64Mi", gpus: int = 0, *, guaranteed: bool = Tru
     return Pod("", "", containers=containers, qos=qos_of(containers, None, PodGates()), priority=priority)
 
 
-def asked(cpu: str, memory: str = "64Mi", gpus: int = 0, *, guaranteed: bool = True) -> PodDemand:
+def asked(cpu: str, memory: str = "64Mi", gpus: int = 0, *, guaranteed: bool = True, priority: int = 0) -> PodDemand:
     """Return what such a pod asks."""
-    return asked_of(pod(cpu, memory, gpus, guaranteed=guaranteed))
+    return asked_of(pod(cpu, memory, gpus, guaranteed=guaranteed, priority=priority))
 
 
 def arrival(name: str, what: PodDemand, at: float = 0.0, runs: float | None = None, owner: str = "") -> PodArrival:

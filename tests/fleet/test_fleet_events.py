@@ -117,6 +117,32 @@ def test_an_urgent_pod_preempts_the_least_important_ones_alone() -> None:
     assert fates(simulated_run([*pods[:3], arrival("high", replace(high, preempts=False), at=5)]))["high"] == "waits"
 
 
+@pytest.mark.parametrize(
+    ("gate", "preempts", "cpu", "evicted"),
+    [
+        (True, True, "4", ["low"]),
+        (True, True, "6", ["low", "middle"]),
+        (True, True, "3", []),
+        (True, True, "8", None),
+        (True, False, "4", None),
+        (False, True, "4", None),
+    ],
+)
+def test_a_deferred_resize_preempts_only_with_its_gate_only_where_that_helps_and_the_least_important(
+    gate: bool, preempts: bool, cpu: str, evicted: list[str] | None
+) -> None:
+    config = replace(ALIGNED, feature_gates={"InPlacePodVerticalScalingSchedulerPreemption": gate})
+    low, middle, high = (asked("2", guaranteed=False, priority=number) for number in (1, 2, 3))
+    pods = [arrival("low", low), arrival("middle", middle), arrival("high", replace(high, preempts=preempts))]
+    larger = resizing({"uid": "high", "containers": {"main": {"requests": {"cpu": cpu}}}})
+    nodes = replace(cluster(group("a", 1, config, gpus=0)), events=(PodResize(10.0, "default/high", larger),))
+    result = Simulation(nodes, work_of("w", pods)).run()
+    assert [name for name, fate in fates(result).items() if fate == "evicted"] == (evicted or [])
+    has = result.nodes.pods[0]["default/high"].asked.requests["cpu"]
+    assert (has, len(result.operations.problems)) == ((1000 * int(cpu), 0) if evicted is not None else (2000, 1))
+    assert result.preempted == len(evicted or ())
+
+
 EVENTS: dict[str, Any] = {"apiVersion": "mooring/v1alpha1", "kind": "ClusterEvents"}
 GROUPS = [{"name": "a", "count": 3, "machine": "sockets=2 cores=8 memory=16Gi"}]
 
@@ -356,9 +382,11 @@ def test_a_field_that_the_scheduler_reads_is_refused_with_its_place(tmp_path: Pa
 def test_what_the_scheduler_would_read_and_the_simulation_does_not_is_counted(tmp_path: Path) -> None:
     volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
     spec = {**POD["spec"], "schedulingGates": [{"name": "wait"}], "volumes": volumes, "priorityClassName": "high"}
+    spec["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
     work = load_work([lines_file(tmp_path, {"pod": {"spec": spec}, "count": 3})])
     assert work.findings == (
         "pods have priorityClassName without priority, which is not simulated",
+        "pods have resourceClaims, which are assumed to take no CPU (MOOR-549)",
         "pods have schedulingGates, which is not simulated",
         "pods have volumes, which is not simulated",
     )

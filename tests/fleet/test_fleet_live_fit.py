@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as some
+from tests.cli.command import mooring
 from tests.documents.validation import complaints
 from tests.fleet.clusters import asked
 from tests.fleet.live_clusters import ALIGNED, MACHINE, live, node, objects, pod
@@ -22,15 +23,12 @@ from mooring.engine.kubelet.admit import admit
 from mooring.engine.kubelet.events import Restart
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.releases.catalog import release_of
-from mooring.fleet.command import fit_question
-from mooring.fleet.documents import FleetFitDocument
 from mooring.fleet.event_files import load_cluster
 from mooring.fleet.live_cluster import LiveCluster, live_cluster
 from mooring.fleet.live_objects import named_machines
 from mooring.fleet.nodes import Nodes
 from mooring.fleet.relocation.drain import drain, is_clean, upgrade
 from mooring.fleet.relocation.fit import FitQuestion, fit
-from mooring.fleet.relocation.moves import room
 from mooring.fleet.scheduler.scheduler import Scheduler
 from mooring.fleet.scheduler.strategy import Strategy
 from mooring.inputs.configuration.kubelet_config import kubelet_config
@@ -131,7 +129,7 @@ def test_every_move_is_admitted_by_a_plain_replay_and_the_replicas_are_then(
     replay(found, answer, asked(str(cpus)).shape.pod)
 
 
-def replay(found: LiveCluster, answer: FleetFitDocument, shape: Pod) -> None:
+def replay(found: LiveCluster, answer: Any, shape: Pod) -> None:
     kubelets = [now.kubelet for now in found.cluster.now.values()]
     admitted = sum(len(one.node.active) for one in kubelets)
     places = {group.name: place for place, group in enumerate(found.cluster.groups)}
@@ -169,7 +167,8 @@ def test_with_the_named_nodes_cordoned_as_many_fit_wherever_a_scheduler_puts_the
         assert landed is not None
         assert nodes.begin(landed, move.pod, demands[move.uid], 0.0).admitted
     nodes.table.open[:] = True
-    assert sum(room(nodes, place, asked(str(cpus)), wanted) for place in range(3)) >= answer.fits_after
+    left = [one.kubelet for one in nodes.at]
+    assert replicas_that_fit(left, asked(str(cpus)).shape.pod, wanted) >= answer.fits_after
 
 
 def test_a_bounded_search_says_so_and_its_moves_are_admitted() -> None:
@@ -239,30 +238,34 @@ def test_soft_spreading_of_a_deployment_does_not_keep_pods_from_moving() -> None
     assert (answer.fits_now, len(answer.plan.moves), answer.fits_after) == (0, 1, 1)
 
 
-@pytest.mark.parametrize(("replicas", "count"), [(None, 1), (5, 5)])
+def asked_about(folder: Path, manifest: str, *words: str) -> Any:
+    """Ask the verb about a manifest and a cluster of one node."""
+    (folder / "web.yaml").write_text(manifest)
+    (folder / "kubelet.json").write_text(json.dumps(ALIGNED))
+    (folder / "cluster.json").write_text(json.dumps({"kind": "List", "items": [node("n0")]}))
+    files = ("--cluster", folder / "cluster.json", "--config", folder / "kubelet.json", "-f", folder / "web.yaml")
+    return mooring("fleet", "fit", *files, "--machine", MACHINE, "--no-moves", "-o", "json", *words).document
+
+
+@pytest.mark.parametrize(("words", "wanted", "fits"), [((), 1, 1), (("--replicas", "5"), 5, 1)])
 @pytest.mark.parametrize("kind", ["apps/v1\nkind: Deployment", "argoproj.io/v1alpha1\nkind: Rollout"])
 def test_a_workload_of_0_is_asked_about_by_its_template(
-    tmp_path: Path, kind: str, replicas: int | None, count: int
+    tmp_path: Path, kind: str, words: tuple[str, ...], wanted: int, fits: int
 ) -> None:
-    file = tmp_path / "web.yaml"
     template = "{spec: {containers: [{name: c, resources: {limits: {cpu: 4, memory: 1Gi}}}]}}"
-    file.write_text(f"apiVersion: {kind}\nmetadata: {{name: web}}\nspec: {{replicas: 0, template: {template}}}\n")
-    found = fit_question((str(file),), replicas, "", moves=False)
-    assert (found.name, found.replicas) == ("default/web", count)
-    assert found.asked.shape.pod.containers[0].limits["cpu"].milli == 4000
+    manifest = f"apiVersion: {kind}\nmetadata: {{name: web}}\nspec: {{replicas: 0, template: {template}}}\n"
+    found = asked_about(tmp_path, manifest, *words)
+    assert (found["of"], found["replicas"], found["fitsNow"]) == ("default/web", wanted, fits)
 
 
 def test_a_workload_that_is_scaled_to_0_is_no_second_kind_of_pods(tmp_path: Path) -> None:
-    file = tmp_path / "web.yaml"
-    file.write_text(
-        "\n---\n".join(
-            f"kind: Deployment\nmetadata: {{name: {name}}}\n"
-            f"spec: {{replicas: {replicas}, template: {{spec: {{containers: [{{name: {name}}}]}}}}}}"
-            for name, replicas in (("idle", 0), ("web", 3))
-        )
+    texts = (
+        f"kind: Deployment\nmetadata: {{name: {name}}}\n"
+        f"spec: {{replicas: {replicas}, template: {{spec: {{containers: [{{name: {name}}}]}}}}}}"
+        for name, replicas in (("idle", 0), ("web", 3))
     )
-    found = fit_question((str(file),), None, "", moves=False)
-    assert (found.name, found.replicas) == ("default/web", 3)
+    found = asked_about(tmp_path, "\n---\n".join(texts))
+    assert (found["of"], found["replicas"]) == ("default/web", 3)
 
 
 # Drains and upgrades of live clusters: which pods find a place, which do not, and why.

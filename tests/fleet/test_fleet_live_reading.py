@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 from tests.fleet.live_clusters import ALIGNED, MACHINE, live, node, objects, pod
 
+from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.errors import InputError
+from mooring.engine.extensions.owners import claims_of
 from mooring.engine.kubelet.admit import admit
 from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.node.claims import Claim, Share
 from mooring.fleet.live_cluster import LiveCluster, live_cluster
 from mooring.fleet.live_objects import instance_types, named_machines
 from mooring.inputs.decoding.fields import Document
@@ -25,14 +28,16 @@ def kubelet_of(found: LiveCluster, name: str) -> Kubelet:
     return found.cluster.started(group)
 
 
-def published(name: str, *, named: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Return what a node published after two pods, the second of which is named only."""
+def published(name: str, *, named: tuple[str, ...], claims: tuple[Claim, ...] = ()) -> list[dict[str, Any]]:
+    """Return what a node published after claims and two pods, the second of which is named only."""
     empty = kubelet_of(live(node(name)), name)
     facts = NodeFacts(empty.info, empty.settings.config, empty.mooring)
     kubelet = empty
     found = live(node(name), pod("late", name, "2", second=1), pod("early", name, "2", second=2))
+    for one in claims:
+        kubelet, _ = kubelet.claim(one)
     for uid in named:
-        [wanted] = [one.pod for one in found.pods[name] if one.uid == uid]
+        [wanted] = [had.pod for had in found.pods[name] if had.uid == uid]
         kubelet, answer = admit(kubelet, wanted)
         assert answer.admitted
     keys = tuple(PodKey("default", uid.removeprefix("uid-"), uid) for uid in named)
@@ -53,6 +58,18 @@ def test_pods_that_a_published_state_does_not_name_are_admitted_and_counted() ->
     found = live(node("n0"), *pods, *published("n0", named=("uid-early",)))
     assert set(kubelet_of(found, "n0").node.cpu.assignments) == {"uid-early", "uid-late"}
     assert any("1 running pod " in one for one in found.cluster.findings)
+
+
+def test_cpus_of_claims_are_taken_as_the_state_says_and_pods_with_other_claims_are_counted() -> None:
+    claims = [{"name": "cpus", "resourceClaimName": "known"}]
+    both = [*claims, {"name": "more", "resourceClaimName": "other"}]
+    pods = [pod("one", "n0", "1", resourceClaims=claims), pod("two", "n0", "1", resourceClaims=both)]
+    share = Share("fast", "numa0", 2, CPUMask(0b1111))
+    found = live(node("n0"), *pods, *published("n0", named=(), claims=(Claim("c", "default", "known", (share,)),)))
+    kubelet = kubelet_of(found, "n0")
+    assert [one.name for one in claims_of(kubelet.node.cpu).values()] == ["known"]
+    assert kubelet.node.cpu.default.bit_count() == 8 - 2 - 2
+    assert "1 running pod with claims that are assumed to take no CPU (MOOR-549)" in found.cluster.findings
 
 
 def test_pods_that_are_gone_from_the_cluster_hold_nothing() -> None:

@@ -12,8 +12,8 @@ from mooring.engine.extensions.device_alignment import dynamic_devices
 from mooring.inputs.archive.claims import reduced_claims
 from mooring.inputs.decoding.documents import documents_in
 from mooring.inputs.decoding.fields import mapping_at
-from mooring.inputs.pods.claims import current_devices
-from mooring.inputs.pods.cluster_objects import dynamic_objects, objects_of
+from mooring.inputs.pods.claims import current_devices, objects_of
+from mooring.inputs.pods.cluster_objects import dynamic_objects
 
 NAME = "input"
 PCI = (PCIDevice("0000:3b:00.0", "030200", "10de", "2330", 1, "pci0000:3a"),)

@@ -24,7 +24,7 @@ from tests.discovery.test_discovery_pasted import PASTED
 from tests.inputs import agent_handler, archives, cluster_objects, device_objects, published_nodes
 
 from mooring.agent.claims import claim_asked
-from mooring.agent.interrupt_files import InterruptJournal
+from mooring.agent.interrupts.files import InterruptJournal
 from mooring.agent.journal import JournalWriter, read_journal, read_newest
 from mooring.agent.nri.connection import MessageType, frame_reader, message_reader
 from mooring.agent.nri.messages import TTRPCRequestMessage
@@ -45,11 +45,10 @@ from mooring.inputs.configuration.sources import sources_in
 from mooring.inputs.decoding.documents import documents_in
 from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.machines.formats.recognition import described
-from mooring.inputs.machines.loader import load_machine
+from mooring.inputs.machines.loader import SHIPPED, load_machine
 from mooring.inputs.machines.machineinfo_json import parse_machine_info
-from mooring.inputs.machines.shipped import SHIPPED
+from mooring.inputs.pods.cluster_objects import bound_nodes
 from mooring.inputs.pods.pod_files import active_pods, pods_of
-from mooring.inputs.pods.pod_status import bound_nodes
 from mooring.inputs.pods.scenario import load_scenarios
 from mooring.service.agent_configuration import agent_configuration
 from mooring.service.messages import ListPodResourcesResponseMessage, PrepareRequestMessage

@@ -21,9 +21,7 @@ from mooring.inputs.machines.compact import parse_compact
 INFO = parse_compact("cores=16 threads=1").info
 CPUS = "InPlacePodVerticalScalingExclusiveCPUs"
 CONFIG = KubeletConfig(
-    cpu_manager_policy="static",
-    reserved_system_cpus="0",
-    feature_gates={CPUS: True, f"{CPUS}ScaleDownDelay": True},
+    cpu_manager_policy="static", reserved_system_cpus="0", feature_gates={CPUS: True, f"{CPUS}ScaleDownDelay": True}
 )
 MOORING = MooringConfig(extensions=frozenset({"exclusive-resize", "scale-down-delay"}))
 PLAIN = replace(CONFIG, feature_gates={})

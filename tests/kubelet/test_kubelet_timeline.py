@@ -114,13 +114,7 @@ def test_without_the_extension_the_static_policy_refuses() -> None:
 
 
 def test_what_is_not_granted_is_asked_again_after_a_restart() -> None:
-    results = steps(
-        admit("a", "3"),
-        resize("a", "9"),
-        {"restart": True},
-        advance("29s"),
-        advance("1s"),
-    )
+    results = steps(admit("a", "3"), resize("a", "9"), {"restart": True}, advance("29s"), advance("1s"))
     assert results[1]["resize"]["reason"] == "Infeasible"
     assert results[3]["pods"]["a"]["resize"]["reason"] == ""
     assert "retried" not in results[3]

@@ -21,7 +21,7 @@ from mooring.engine.core.config import ANYWHERE, CPU_HOTPLUG, NEVER, REPLACE, SA
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.node import Node
 from mooring.engine.node.hotplug import CPUsChanged, broken, came_online, remembered, replanned, went_offline
-from mooring.engine.node.resize.resizing import reconcile, resize
+from mooring.engine.node.resizing import reconcile, resize
 from mooring.engine.node.settings import Settings, build_settings
 
 Place = tuple[str, str]

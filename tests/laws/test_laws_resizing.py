@@ -31,7 +31,8 @@ from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.moment import SECOND, Moment
 from mooring.engine.core.pod import Container, Pod, QoS
 from mooring.engine.node import Node
-from mooring.engine.node.resize.feasibility import (
+from mooring.engine.node.resizing import reconcile, resize, retry
+from mooring.engine.node.resources import (
     DEFERRED,
     EXCLUSIVE_CPUS,
     EXCLUSIVE_MEMORY,
@@ -39,7 +40,6 @@ from mooring.engine.node.resize.feasibility import (
     STATIC_MEMORY,
     Resize,
 )
-from mooring.engine.node.resize.resizing import reconcile, resize, retry
 from mooring.engine.node.settings import Settings, build_settings
 from mooring.engine.topologymanager.merge import SINGLE_NUMA_NODE
 

@@ -10,8 +10,7 @@ import yaml
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import ClaimedDevice, ClaimUse, DynamicDevice
-from mooring.inputs.pods.claims import claim_of, current_devices, slice_of
-from mooring.inputs.pods.cluster_objects import KINDS, objects_of
+from mooring.inputs.pods.claims import KINDS, claim_of, current_devices, objects_of, slice_of
 from mooring.inputs.pods.pods import pod_from_object
 
 WIRE = Path(__file__).resolve().parents[3] / "shared/wire"

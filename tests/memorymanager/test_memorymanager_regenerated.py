@@ -3,16 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.memorymanager.small_memory import (
-    HUGE,
-    INIT,
-    block,
-    container,
-    empty_nodes,
-    fresh,
-    pod,
-    static,
-)
+from tests.memorymanager.small_memory import HUGE, INIT, block, container, empty_nodes, fresh, pod, static
 
 import mooring.engine.memorymanager.hints as policy_hints
 from mooring.engine.core.bits import NUMAMask
@@ -41,15 +32,7 @@ def of_pod(policy: MemoryPolicy, whole: Pod, state: MemoryState) -> ResourceHint
     return policy_hints.pod_hints(policy, state, ReusableMemory(), whole)
 
 
-@pytest.mark.parametrize(
-    "blocks",
-    [
-        (),
-        (block([0], 4),),
-        (block([0], 5), block([0], 1, HUGE)),
-        (block([0], 5, HUGE),),
-    ],
-)
+@pytest.mark.parametrize("blocks", [(), (block([0], 4),), (block([0], 5), block([0], 1, HUGE)), (block([0], 5, HUGE),)])
 def test_blocks_that_do_not_fit_are_no_opinion_in_the_kubelet_and_impossible_otherwise(
     blocks: tuple[Block, ...],
 ) -> None:

@@ -11,7 +11,8 @@ from mooring.engine.core.pod import Container, ContainerKind, Pod, PodResources,
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.node import Decision, Node
-from mooring.engine.node.metrics.metrics import Metrics, observe_duration, samples
+from mooring.engine.node.metric_names import samples
+from mooring.engine.node.metrics import Metrics, observe_duration
 
 GIB = 2**30
 PAGES = "hugepages-2Mi"
@@ -145,12 +146,7 @@ class Metered:
     """A node beside its numbers."""
 
     def __init__(
-        self,
-        configuration: KubeletConfig,
-        *,
-        fixed: tuple[str, ...] = (),
-        nodes: int = 2,
-        release: Release = NEWEST,
+        self, configuration: KubeletConfig, *, fixed: tuple[str, ...] = (), nodes: int = 2, release: Release = NEWEST
     ) -> None:
         mooring = MooringConfig(fixed_defects=frozenset(fixed), release=release)
         self.node = Node.fresh(machine(nodes), configuration, mooring)

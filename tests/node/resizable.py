@@ -12,8 +12,8 @@ from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.node import Node
-from mooring.engine.node.resize.feasibility import Resize
-from mooring.engine.node.resize.resizing import resize
+from mooring.engine.node.resizing import resize
+from mooring.engine.node.resources import Resize
 
 CPUS_GATE = "InPlacePodVerticalScalingExclusiveCPUs"
 MEMORY_GATE = "InPlacePodVerticalScalingExclusiveMemory"

@@ -38,7 +38,7 @@ from mooring.engine.node.hotplug import (
     replanned,
     went_offline,
 )
-from mooring.engine.node.metrics.metrics import Metrics, fold
+from mooring.engine.node.metrics import Metrics, fold
 
 
 def left_in_pool(node: Node) -> str:

@@ -70,12 +70,7 @@ def interrupts(draw: st.DrawFn) -> tuple[Interrupt, ...]:
     count = draw(st.integers(0, 4))
     lines = [
         Interrupt(
-            number,
-            f"dev{number}",
-            draw(filled),
-            None,
-            draw(st.sampled_from(("", *ADDRESSES))),
-            draw(st.booleans()),
+            number, f"dev{number}", draw(filled), None, draw(st.sampled_from(("", *ADDRESSES))), draw(st.booleans())
         )
         for number in range(count)
     ]
@@ -268,9 +263,6 @@ def test_a_container_owns_its_devices_and_its_neighbours_avoid_their_interrupts(
     state = CPUState("static", CPUMask(0b1), {"a": {"x": CPUMask(0b10), "y": CPUMask(0b100)}})
     pods, nic = {"a": pod("a", "own")}, frozenset({ADDRESSES[0]})
     found = owners_of(state, pods, {"a": {"y": nic}})
-    assert found == (
-        Owner("default/a/x", cpus("1"), Wish.AVOID),
-        Owner("default/a/y", cpus("2"), Wish.OWN, nic),
-    )
+    assert found == (Owner("default/a/x", cpus("1"), Wish.AVOID), Owner("default/a/y", cpus("2"), Wish.OWN, nic))
     assert place(cpus("0-7"), found, InterruptCPUs(ALL, cpus("0")), device=ADDRESSES[0]).cpus == cpus("2")
     assert owners_of(state, pods, {"a": {"y": frozenset()}}) == (Owner("default/a", cpus("1-2"), Wish.OWN),)

@@ -7,19 +7,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.node.metered import (
-    Metered,
-    Numbers,
-    amounts,
-    config,
-    container,
-    machine,
-    pod,
-    pod_level,
-    shared,
-)
+from tests.node.metered import Metered, Numbers, amounts, config, container, machine, pod, pod_level, shared
 
-import mooring.engine.node.metrics.names as name
+import mooring.engine.node.metric_names as name
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.decision import Rejection, StartRefusal
 from mooring.engine.core.pod import Container, Pod, PodResources, QoS
@@ -27,8 +17,8 @@ from mooring.engine.cpumanager.facts import CPUsAssigned
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.node import Node
 from mooring.engine.node.facts import AdmissionBegun, AdmissionEndless, KubeletStarted
-from mooring.engine.node.metrics.metrics import Histogram, Metrics, fold, observe_duration, samples
-from mooring.engine.node.metrics.names import labels, pod_admission, rejection
+from mooring.engine.node.metric_names import labels, pod_admission, rejection, samples
+from mooring.engine.node.metrics import Histogram, Metrics, fold, observe_duration
 
 REQUESTS = "topology_manager_admission_requests_total"
 ERRORS = "topology_manager_admission_errors_total"

@@ -8,7 +8,7 @@ from mooring.engine.core.bits import NO_CPUS, CPUMask
 from mooring.engine.core.pod import ContainerKind
 from mooring.engine.cpumanager.facts import CPUsAssigned, CPUsReleased
 from mooring.engine.cpumanager.state import CPUState
-from mooring.engine.node.metrics.metrics import NUMA_GAUGE, fold
+from mooring.engine.node.metrics import NUMA_GAUGE, fold
 
 MANAGERS = {"PodLevelResourceManagers": True}
 

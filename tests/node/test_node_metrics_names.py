@@ -8,7 +8,7 @@ import pytest
 from tests.node.metered import Metered, Numbers, config, container, pod
 
 from mooring.engine.core.release import FeatureGates, resolve_gates
-from mooring.engine.node.metrics.names import DEVICES, METRICS, Metric, MetricType
+from mooring.engine.node.metric_names import DEVICES, METRICS, Metric, MetricType
 from mooring.engine.releases.gates import known_gates
 
 ROWS = """

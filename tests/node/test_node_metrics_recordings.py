@@ -22,7 +22,7 @@ from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted, restart_kubelet, start_kubelet
 from mooring.engine.node import Decision, Readmission
 from mooring.engine.node.facts import KubeletStarted
-from mooring.engine.node.metrics.metrics import NUMA_GAUGE, Metrics
+from mooring.engine.node.metrics import NUMA_GAUGE, Metrics
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 from mooring.inputs.configuration.devices import device_table
 from mooring.inputs.pods.scenario import Scenario

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from tests.node.metered import MetricsObserver
 from tests.node.resizable import EXTENDED, SIXTEEN, config, pod
 
-import mooring.engine.node.metrics.names as name
+import mooring.engine.node.metric_names as name
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.moment import SECOND, Moment
 from mooring.engine.node import Node
-from mooring.engine.node.metrics.metrics import Metrics, pending_cpus
-from mooring.engine.node.resize.resizing import reconcile, resize
+from mooring.engine.node.metrics import Metrics, pending_cpus
+from mooring.engine.node.resizing import reconcile, resize
 
 STARTED, COMPLETED, PENDING = name.SCALE_DOWN_METRICS
 EXCLUSIVE, SHARED = name.CPU_EXCLUSIVE, name.CPU_SHARED_POOL

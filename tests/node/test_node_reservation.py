@@ -174,10 +174,7 @@ SEVENTEEN = f"{{{{{17 * GIB} 0}} {{<nil>}}  BinarySI}} but capacity of {{{{{16 *
         ({"memory": "17Gi"}, [f'Resource "memory" has a reservation of {SEVENTEEN}']),
         (
             {"cpu": "17", "memory": "17Gi"},
-            [
-                f'Resource "cpu" has a reservation of {CPUS}',
-                f'Resource "memory" has a reservation of {SEVENTEEN}',
-            ],
+            [f'Resource "cpu" has a reservation of {CPUS}', f'Resource "memory" has a reservation of {SEVENTEEN}'],
         ),
     ],
     ids=["memory", "both"],

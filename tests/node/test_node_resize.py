@@ -6,25 +6,15 @@ from dataclasses import replace
 
 import pytest
 from tests.node.nodes import GIB, machine
-from tests.node.resizable import (
-    SIXTEEN,
-    TEN_CORES,
-    config,
-    cpus,
-    pod,
-    refused_with,
-    resized,
-    started,
-    with_pods,
-)
+from tests.node.resizable import SIXTEEN, TEN_CORES, config, cpus, pod, refused_with, resized, started, with_pods
 
 from mooring.engine.core.decision import Rejection
 from mooring.engine.core.moment import SECOND, Moment
 from mooring.engine.core.pod import Pod, PodResources, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.node import Node
-from mooring.engine.node.resize.feasibility import DEFERRED, IN_PROGRESS, INFEASIBLE, PENDING, Waiting, retry_order
-from mooring.engine.node.resize.resizing import reconcile, resize, resize_state, retry
+from mooring.engine.node.resizing import reconcile, resize, resize_state, retry
+from mooring.engine.node.resources import DEFERRED, IN_PROGRESS, INFEASIBLE, PENDING, Waiting, retry_order
 
 
 def test_two_four_two() -> None:

@@ -22,8 +22,8 @@ from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.pod import PodResources, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.node import Node
-from mooring.engine.node.resize.feasibility import INFEASIBLE
-from mooring.engine.node.resize.resizing import resize
+from mooring.engine.node.resizing import resize
+from mooring.engine.node.resources import INFEASIBLE
 
 STATIC_CPUS = 'Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"'
 STATIC_MEMORY = 'Resize is infeasible for Guaranteed Pods alongside Memory Manager policy "Static"'

@@ -62,8 +62,7 @@ def test_pools_of_huge_pages_are_taken_off_the_memory() -> None:
         (
             container("c", "10501m", memory=""),
             Rejection(
-                "OutOfcpu",
-                "Node didn't have enough resource: cpu, requested: 10501, used: 5000, capacity: 15500",
+                "OutOfcpu", "Node didn't have enough resource: cpu, requested: 10501, used: 5000, capacity: 15500"
             ),
         ),
         (

@@ -23,7 +23,7 @@ from mooring.engine.core.config import EXCLUSIVE_RESIZE, MooringConfig
 from mooring.engine.core.moment import SECOND, Moment
 from mooring.engine.core.pod import Pod
 from mooring.engine.node import Node
-from mooring.engine.node.resize.resizing import reconcile
+from mooring.engine.node.resizing import reconcile
 from mooring.engine.node.settings import Settings, build_settings
 
 GRACE = 5

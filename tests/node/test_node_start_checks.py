@@ -54,10 +54,7 @@ def refusal(fields: dict[str, Any], release: str = "1.37") -> tuple[str, str]:
             {"memorySwap": {"swapBehavior": "UnlimitedSwap"}},
             'memorySwap.swapBehavior "UnlimitedSwap" must be one of: "", "LimitedSwap" or "NoSwap"',
         ),
-        (
-            {"shutdownGracePeriod": "500ms"},
-            "shutdownGracePeriod {500ms} must be either zero or otherwise >= 1 sec",
-        ),
+        ({"shutdownGracePeriod": "500ms"}, "shutdownGracePeriod {500ms} must be either zero or otherwise >= 1 sec"),
         (
             {"shutdownGracePeriodCriticalPods": "10s"},
             "shutdownGracePeriodCriticalPods {10s} must be <= shutdownGracePeriod {0s}",
@@ -69,10 +66,7 @@ def refusal(fields: dict[str, Any], release: str = "1.37") -> tuple[str, str]:
                 "imageGCHighThresholdPercent (--image-gc-high-threshold) 70"
             ),
         ),
-        (
-            {"imageMaximumGCAge": "1m"},
-            "imageMaximumGCAge 1m0s must be greater than imageMinimumGCAge 2m0s",
-        ),
+        ({"imageMaximumGCAge": "1m"}, "imageMaximumGCAge 1m0s must be greater than imageMinimumGCAge 2m0s"),
         ({"healthzPort": 70000}, "healthzPort (--healthz-port) 70000 must be between 1 and 65535, inclusive"),
         ({"containerLogMaxFiles": 1}, "containerLogMaxFiles must be greater than 1"),
         ({"nodeLeaseDurationSeconds": -1}, "nodeLeaseDurationSeconds must be greater than 0"),

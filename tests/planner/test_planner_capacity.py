@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -13,19 +15,18 @@ from tests.plans import started_plan
 from tests.values import not_none
 
 from mooring.answers.base.plan import Plan, Question
-from mooring.answers.capacity.answer import ADMITTED, ALIGNED, EMPTY_REFUSES, Capacity, capacity_of
+from mooring.answers.capacity.answer import ADMITTED, ALIGNED, EMPTY_REFUSES, Capacity, capacity_of, largest_requests
 from mooring.answers.capacity.eviction import Subject, evictions, named_subject, replica
-from mooring.answers.capacity.fragmentation import FragmentationPart, fragmentation
+from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.pod import Container, Pod, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.kubelet.events import ended
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.engine.kubelet.start import emptied
 from mooring.engine.node import Node
+from mooring.engine.node.claims import Claim, Share
 from mooring.explanations.probes import CPU, led_elsewhere, place_of, placed, probe_anywhere, probe_on
 from mooring.inputs.machines.compact import parse_compact
 
@@ -123,18 +124,19 @@ def test_the_answer_is_a_document_whatever_the_node(story: Story) -> None:
     assert complaints("Capacity", document) == []
 
 
-def now_and_empty(question: Question) -> tuple[Kubelet, Kubelet]:
-    kubelet = started_plan(question).kubelet
-    assume(kubelet is not None)
-    assert kubelet is not None
-    return kubelet, not_none(emptied(kubelet))
+def now_and_largest(question: Question) -> tuple[Kubelet, Sequence[Any]]:
+    """Return the node now, and by resource the largest requests that it takes."""
+    plan, found = largest_requests(question)
+    assume(isinstance(plan, Plan) and found.resources)
+    assert isinstance(plan, Plan)
+    return plan.kubelet, found.resources
 
 
 @LAW
 @given(stories())
 def test_no_larger_request_is_admitted_than_the_largest(story: Story) -> None:
-    now, empty = now_and_empty(story.question)
-    for one in fragmentation(now, empty):
+    now, resources = now_and_largest(story.question)
+    for one in resources:
         step = one.step if is_counted(one, now.node) else max(one.step, UNIT // 4)
         anywhere = probe_anywhere(now, one.resource)
         most = sum(share.free for share in one.numa_nodes) + 2 * step
@@ -167,9 +169,9 @@ def test_amounts_that_are_led_elsewhere_are_not_admitted_on_their_node(story: St
         reserved_system_cpus="0",
         feature_gates={**story.question.config.feature_gates, "CPUManagerPolicyAlphaOptions": True},
     )
-    now, _ = now_and_empty(replace(story.question, config=config))
+    now, resources = now_and_largest(replace(story.question, config=config))
     elsewhere, anywhere = led_elsewhere(now), probe_anywhere(now, CPU)
-    for one in fragmentation(now, None):
+    for one in resources:
         for share in one.numa_nodes if one.resource == CPU else ():
             probe = probe_on(now, CPU, share.node, anywhere)
             for amount in range(1, share.free + 1):
@@ -184,13 +186,14 @@ def test_with_align_by_socket_a_pod_led_to_the_second_node_of_a_socket_gets_cpus
         topology_manager_policy="best-effort",
         feature_gates={"CPUManagerPolicyAlphaOptions": True},
     )
-    now = not_none(started_plan(Question(MACHINE, config)).kubelet)
+    plan, found = largest_requests(Question(MACHINE, config))
+    now, cpus = not_none(plan.kubelet), found.resources[0]
     elsewhere = led_elsewhere(now)
     assert [elsewhere(node, 4) for node in range(4)] == [False, True, False, True]
-    assert [share.largest for share in fragmentation(now, None)[0].numa_nodes] == [7, 8, 8, 0]
+    assert [share.largest for share in cpus.numa_nodes] == [7, 8, 8, 0]
 
 
-def is_counted(one: FragmentationPart, node: Node) -> bool:
+def is_counted(one: Any, node: Node) -> bool:
     return one.resource == CPU or one.resource in node.providers.devices.devices
 
 
@@ -347,7 +350,8 @@ def test_a_larger_pod_may_be_admitted_where_a_smaller_one_is_refused() -> None:
     left = kubelet.without(["p2", "p4", "p6"])
     assert placed(left, pod("six", 6)) is None
     assert placed(left, pod("nine", 9)) is not None
-    assert fragmentation(left, None)[0].largest == 10
+    gone = Question(MACHINE, config, active=tuple(others), leaving={"": ("p2", "p4", "p6")})
+    assert largest_requests(gone)[1].resources[0].largest == 10
 
 
 @LAW
@@ -381,9 +385,28 @@ def _exclusive(uid: str, cpus: int) -> Pod:
     return Pod(uid, uid, containers=(Container("c", requests=amounts, limits=amounts),), qos=QoS.GUARANTEED)
 
 
-@pytest.mark.parametrize("fields", [{"claims": ("one-gpu",)}, {"unmade_claims": ("gpu",)}])
-def test_a_pod_whose_claims_ask_for_devices_is_refused_not_counted_without(fields: dict[str, tuple[str, ...]]) -> None:
-    pod = Pod("u", "p", containers=(Container("c"),), **fields)  # type: ignore[arg-type]
-    question = Question(parse_compact("sockets=1 cores=4 memory=8Gi"), KubeletConfig(), pods=(pod,))
-    with pytest.raises(InputError, match=r"spec\.resourceClaims: its claims .* with --shape"):
-        named_subject(question, "")
+@pytest.mark.parametrize(
+    ("claims", "unmade", "held", "runs", "named", "count"),
+    [
+        (("cpus",), (), 0, False, "claims cpus: assumed to take no CPU", 3),
+        ((), ("own",), 0, False, "claims own: assumed to take no CPU", 3),
+        (("cpus",), (), 0, True, "claims cpus: assumed to take no CPU", 2),
+        (("cpus",), (), 2, False, "", 2),
+    ],
+)
+def test_claims_count_as_in_a_plan_and_those_of_which_nothing_is_known_are_named_once(
+    claims: tuple[str, ...], unmade: tuple[str, ...], held: int, runs: bool, named: str, count: int
+) -> None:
+    machine = Machine("small", parse_compact("sockets=1 cores=8 threads=1 memory=8Gi").info)
+    config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
+    pod = replace(_exclusive("u", 2), namespace="default", claims=claims, unmade_claims=unmade)
+    kubelet = not_none(started_plan(Question(machine, config)).kubelet)
+    if held:
+        asked = Claim("claim", "default", "cpus", (Share("fast", "numa0", held, CPUMask(0b11111111)),))
+        kubelet, _ = kubelet.claim(asked)
+    question = Question(
+        machine, config, files=kubelet.files, pods=() if runs else (pod,), active=(pod,) if runs else ()
+    )
+    found = capacity_of(named_subject(question, "default/u")).document
+    assert found.count == count
+    assert [one.message.partition(";")[0] for one in found.findings if one.code == "MOOR-549"] == [named][: bool(named)]

@@ -10,6 +10,7 @@ from random import Random
 import pytest
 from tests.planner.doctor_nodes import CONFIG, MACHINE, GiB, config
 
+from mooring import load_machine
 from mooring.answers.base.plan import Plan, Question, RefusedPlan, make_plan
 from mooring.answers.doctor.answer import DiagnosisDocument, EntryHolder, ProblemPart
 from mooring.answers.doctor.diagnosis import diagnose, with_repairs
@@ -32,7 +33,6 @@ from mooring.engine.node.settings import Settings, build_settings
 from mooring.engine.releases.catalog import RELEASES
 from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.machines.isolation import PinnedContainer
-from mooring.library import load_machine
 
 
 def looked_at(

@@ -8,25 +8,18 @@ from typing import Any
 
 import pytest
 from msgspec import to_builtins
-from rich.console import Group
 from tests.agent.small_node import CONFIG as CONFIG_MIXED
 from tests.agent.small_node import INFO, guaranteed
+from tests.cli.command import EXAMPLES, SMALL, Answered, mooring
 from tests.plans import started_plan
 
-from mooring.answers.base.agreement import replay_file
 from mooring.answers.base.picture import plan_view
 from mooring.answers.base.plan import Plan, Question
-from mooring.answers.base.plan_document import plan_answer, plan_document
-from mooring.answers.base.plan_text import plan_text
+from mooring.answers.base.plan_document import plan_document
 from mooring.answers.base.pods import explain
 from mooring.answers.base.report import settings_facts
 from mooring.answers.base.rows import mixed_lines, plan_rows
 from mooring.answers.base.scenario import replay_scenario
-from mooring.answers.capacity.answer import capacity_of
-from mooring.answers.capacity.eviction import Subject, described_pod
-from mooring.answers.resize.answer import resize_of
-from mooring.answers.resize.sizes import wanted
-from mooring.answers.resize.text import resize_parts
 from mooring.documents.of_kubelet import pod_resources_document
 from mooring.engine.core.config import MIXED_CPUS, MooringConfig
 from mooring.engine.core.cpuset import CPUSet
@@ -39,10 +32,8 @@ from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_files import load_pods
 from mooring.inputs.pods.scenario import scenario
-from mooring.views.console import markdown
 from mooring.views.view import CPUUse
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "hotplug.yaml"
 MACHINE = "sockets=2 cores=16 threads=1"
 STATIC = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
 HOTPLUG = {"extensions": ["cpu-hotplug"]}
@@ -64,12 +55,6 @@ def steps(*taken: dict[str, Any], mooring: dict[str, Any] | None = None) -> list
     answer = replay_scenario(scenario(story, source="test"), {"m": parse_compact(MACHINE).info})
     found: list[dict[str, Any]] = answer["expect"]["steps"]
     return found
-
-
-def test_the_example_says_what_the_engine_does() -> None:
-    outcomes = list(replay_file(EXAMPLE, compare=True))
-    assert len(outcomes) == 4
-    assert [outcome.differences for outcome in outcomes] == [()] * 4
 
 
 def test_a_step_tells_what_was_broken_and_what_is_restored() -> None:
@@ -178,13 +163,12 @@ def test_a_plan_answers_with_what_running_pods_have_afterwards(tmp_path: Path) -
     assert ("MOOR-521", "default/db/app") in [(one.code, one.subject) for one in plan.findings]
 
 
-def test_the_shared_pool_of_a_resize_is_online(tmp_path: Path) -> None:
-    gate = "featureGates: {InPlacePodVerticalScalingExclusiveCPUs: true}\n"
-    config = gate + CONFIG.replace("[cpu-hotplug]", "[cpu-hotplug, exclusive-resize]")
-    asked = question(tmp_path, (("db", 3),), (), "6,9", config)
-    plan, resized = resize_of(asked, "db", wanted("cpu", ["4"]))
-    assert (resized.accepted, resized.shared_pool) == (True, "0,5,7-8,10-15")
-    assert "Shared pool: 0,5,7-8,10-15." in markdown(Group(*resize_parts(plan, resized, "", wide=True)))
+def verb(folder: Path, name: str, running: Sizes, offline: str, config: str, *words: str) -> Answered:
+    """Ask about a node on which pods run and CPUs are offline."""
+    (folder / "config.yaml").write_text(config)
+    (folder / "running.yaml").write_text("\n---\n".join(POD.format(name=name, cpu=cpu) for name, cpu in running))
+    node = ("--machine", MACHINE, "--config", folder / "config.yaml", "--active", folder / "running.yaml")
+    return mooring(name, *words, *node, *(("--offline", offline) if offline else ()), columns=200)
 
 
 def test_a_plan_shows_who_stands_in(tmp_path: Path) -> None:
@@ -210,13 +194,12 @@ def test_what_an_evicted_pod_gives_back_stands_in_before_a_replica_has_it(tmp_pa
 
 
 def test_capacity_counts_without_offline_cpus_and_says_so(tmp_path: Path) -> None:
-    asked = question(tmp_path, (("db", 3),), (), "8,9,10", CONFIG)
-    counted = capacity_of(Subject(described_pod("cpu=4,memory=1Gi", PodGates()), asked))
-    assert [str(one.decision.containers["app"].cpus) for one in counted.replicas] == ["4-7", "11-14"]
-    assert counted.document.next is not None
-    assert counted.document.next.why.endswith("CPUs 8-10 are offline.")
-    (cpus,) = (one for one in counted.document.fragmentation if one.resource == "cpu")
-    assert [(one.free, one.largest, one.empty) for one in cpus.numa_nodes] == [(4, 4, 7), (5, 5, 5)]
+    words = "--shape", "cpu=4,memory=1Gi", "-o", "json"
+    counted = verb(tmp_path, "capacity", (("db", 3),), "8,9,10", CONFIG, *words).document
+    assert [one["cpus"] for one in counted["replicas"]] == ["4-7", "11-14"]
+    assert counted["next"]["why"].endswith("CPUs 8-10 are offline.")
+    (cpus,) = (one for one in counted["fragmentation"] if one["resource"] == "cpu")
+    assert [(one["free"], one["largest"], one["empty"]) for one in cpus["numaNodes"]] == [(4, 4, 7), (5, 5, 5)]
 
 
 def test_an_explanation_says_what_was_lost_and_what_cannot_be_had(tmp_path: Path) -> None:
@@ -262,7 +245,8 @@ def test_nothing_is_said_where_nothing_is_offline(tmp_path: Path) -> None:
 
 
 def test_the_pool_of_the_text_has_no_cpu_that_is_offline(tmp_path: Path) -> None:
-    text = plan_text(plan_answer(planned(tmp_path, (("db", 3),), (), "2,9", CONFIG)), to="x")
+    (tmp_path / "new.yaml").write_text("{kind: Pod, metadata: {name: web}, spec: {containers: [{name: app}]}}")
+    text = verb(tmp_path, "plan", (("db", 3),), "2,9", CONFIG, "-f", str(tmp_path / "new.yaml")).out
     assert "Shared pool: 11 CPUs (0,5-8,10-15)" in text
 
 
@@ -297,12 +281,14 @@ def test_the_note_is_all_that_the_extension_changes() -> None:
 def test_text_and_picture_say_who_is_mixed_and_where_it_runs() -> None:
     line = "default/name-a/main is mixed: it has CPUs 1-2 for itself and runs in the shared pool too (0,4-7)."
     assert mixed_lines(planned_mixed()) == [line]
-    text = plan_text(plan_answer(planned_mixed()), to="x")
-    assert [each.split()[:3] for each in text.splitlines() if each.startswith("  ")][1:3] == [
-        ["main", "mixed", "2"],
-        ["c1", "exclusive", "1"],
+    example = ("-f", EXAMPLES / "mixed.yaml", "--config", EXAMPLES / "mixed-kubelet.yaml", *SMALL)
+    text = mooring("plan", *example, code=0).out
+    assert [each.split()[:3] for each in text.splitlines() if each.startswith("  ")][1:] == [
+        ["poll", "mixed", "2"],
+        ["metrics", "shared", "–"],
+        ["app", "exclusive", "2"],
     ]
-    assert line in text
+    assert "poll is mixed: it has CPUs 1,5 for itself and runs in the shared pool too (0,3-4,7)." in text
     assert mixed_lines(planned_mixed(MooringConfig())) == []
 
 

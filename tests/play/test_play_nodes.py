@@ -12,13 +12,22 @@ import httpx2
 import msgspec
 import pytest
 
+from mooring.cluster.play.claims import PlayedClaims, PlayedSlices
 from mooring.cluster.play.kubelets import Play
 from mooring.cluster.play.objects import FAULT, PLAYED, node_object
 from mooring.cluster.play.pods import EXIT_CODE, RUNS, STARTS, STOPS
 from mooring.cluster.play.run import PlayedCluster
-from mooring.engine.core.config import CPU_HOTPLUG, EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY, KubeletConfig, MooringConfig
+from mooring.engine.core.config import (
+    CPU_HOTPLUG,
+    DEVICE_ALIGNMENT,
+    EXCLUSIVE_RESIZE,
+    SCALE_DOWN_DELAY,
+    KubeletConfig,
+    MooringConfig,
+)
 from mooring.engine.core.errors import InputError
 from mooring.engine.devicemanager.state import Device
+from mooring.engine.extensions.owners import CPU_DRIVER
 from mooring.engine.kubelet.events import Admit, Event, Readmit, Remove, after_event
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.fleet.cluster import NodeCluster
@@ -27,6 +36,7 @@ from mooring.inputs.node_groups import NodeGroup
 from mooring.inputs.pods.pods import pod_from_object
 from mooring.published.observation import EngineObserver
 from mooring.service.apiserver import Cluster
+from mooring.service.logs import Log
 
 NIC = "example.com/nic"
 GROUP = NodeGroup(
@@ -57,6 +67,7 @@ class World:
             lambda _about, method, path, body: self.written.append((method, path, body)),
             lambda about, problem: self.reported.append(f"{about}: {problem}"),
             timers=sched.scheduler(lambda: self.now),
+            claims=PlayedClaims() if self.group.drivers else None,
         )
 
     def pod(self, cpus: str, node: str = "lab-0", annotations: dict[str, str] | None = None, **status: Any) -> Any:
@@ -422,3 +433,129 @@ def test_a_slow_kubelet_hears_of_pods_late_and_never_of_those_that_are_gone(worl
     world.fault("slow=0")
     assert (world.phases(second), world.phases(gone)) == (["Running"], [])
     assert world.phases(world.take(world.pod("1"))) == ["Running"]
+
+
+DRIVER = "gpu.example.com"
+GPUS = [{"name": f"gpu-{node}", "attributes": {"resource.kubernetes.io/numaNode": {"int": node}}} for node in (0, 1)]
+ALIGNED = replace(
+    GROUP,
+    config=replace(GROUP.config, topology_manager_policy="none"),
+    mooring=MooringConfig(extensions=frozenset({DEVICE_ALIGNMENT})),
+    drivers={DRIVER: GPUS, CPU_DRIVER: "numa"},
+)
+
+
+def claiming(world: World, *results: dict[str, Any], **more: Any) -> tuple[Any, Any]:
+    """Return a pod and the claim that it names, which is allocated to the pod on its node."""
+    made = world.pod("2", **more)
+    name = f"claim-{world.made}"
+    made["spec"]["resourceClaims"] = [{"name": "it", "resourceClaimName": name}]
+    made["spec"]["containers"][0]["resources"]["claims"] = [{"name": "it"}]
+    given = [{"request": "it", "pool": "lab-0", **one} for one in results]
+    status = {
+        "allocation": {"devices": {"results": given}},
+        "reservedFor": [{"resource": "pods", "name": made["metadata"]["name"], "uid": made["metadata"]["uid"]}],
+    }
+    return made, {"metadata": {"name": name, "namespace": "default", "uid": name}, "status": status}
+
+
+def cpus_of_numa(node: int, count: str) -> dict[str, Any]:
+    return {"driver": CPU_DRIVER, "device": f"numa{node}", "consumedCapacity": {"dra.cpu/cpu": count}}
+
+
+def reserve(world: World, claim: Any) -> None:
+    assert world.play.claims is not None
+    world.play.claims.put(claim)
+    world.passes(1)
+
+
+@pytest.mark.parametrize("node", [0, 1])
+def test_a_pod_waits_for_its_claims_and_then_is_near_their_devices(node: int) -> None:
+    world = World(group=ALIGNED)
+    made, claim = claiming(world, {"driver": DRIVER, "device": f"gpu-{node}"})
+    world.take(made)
+    reserve(world, {**claim, "status": {**claim["status"], "reservedFor": []}})
+    assert (world.phases(made), world.events(made)) == ([], [])
+    reserve(world, claim)
+    assert world.phases(made) == ["Running"]
+    near = (1 << 8) - 1 << 8 * node
+    assert world.cpus()["uid-1"]["app"] & ~near == 0
+
+
+def test_cpus_of_a_claim_are_its_own_until_the_last_pod_that_uses_it_has_ended() -> None:
+    world = World(group=ALIGNED)
+    made, claim = claiming(world, cpus_of_numa(1, "4"))
+    other = world.pod("1")
+    other["spec"]["resourceClaims"] = made["spec"]["resourceClaims"]
+    claim["status"]["reservedFor"].append({"resource": "pods", "name": "pod-2", "uid": "uid-2"})
+    reserve(world, claim)
+    [first, second] = map(world.take, (made, other))
+    held = "claim:claim-1"
+    assert [mask.bit_count() for mask in world.cpus()[held].values()] == [4]
+    world.play.deleted(msgspec.Raw(msgspec.json.encode(first)))
+    assert held in world.cpus()
+    world.play.deleted(msgspec.Raw(msgspec.json.encode(second)))
+    assert held not in world.cpus()
+
+
+def test_a_claim_that_the_node_cannot_give_is_an_event_and_its_pod_waits() -> None:
+    world = World(group=ALIGNED)
+    made, claim = claiming(world, cpus_of_numa(1, "8"))
+    reserve(world, claim)
+    blocking = [world.take(world.pod("7")) for _ in range(2)]
+    world.take(made)
+    [(reason, message)] = world.events(made)
+    assert (reason, world.phases(made)) == ("FailedPrepareDynamicResources", [])
+    assert message.startswith("Failed to prepare dynamic resources: claim claim-1: InsufficientCPUs: device numa1 has ")
+    for one in blocking:
+        world.play.deleted(msgspec.Raw(msgspec.json.encode(one)))
+    world.passes(1)
+    assert world.phases(made) == ["Running"]
+
+
+@dataclass
+class Written:
+    """Slices as the API server keeps them; stands in for the client of it."""
+
+    kept: dict[str, Any] = field(default_factory=dict)
+
+    def slices(self, driver: str, node: str) -> list[Any]:
+        return [one for one in self.kept.values() if (one["spec"]["driver"], one["spec"]["nodeName"]) == (driver, node)]
+
+    def node_uid(self, name: str) -> str:
+        return f"uid-{name}"
+
+    def apply_slice(self, content: Any) -> Any:
+        self.kept[content["metadata"]["name"]] = content
+        return content
+
+
+def test_slices_have_what_is_declared_and_the_cpus_that_are_left() -> None:
+    world, written = World(group=ALIGNED), Written()
+    slices = PlayedSlices(world.play.nodes["lab-0"], written, Log("test"))  # type: ignore[arg-type]  # a stand-in
+    slices.publish(0.0)
+    world.take(world.pod("3"))
+    slices.publish(60.0)
+    gpus, cpus = (written.kept[f"lab-0-{driver}-0"]["spec"] for driver in (DRIVER, CPU_DRIVER))
+    assert (gpus["devices"], gpus["pool"]["generation"], cpus["pool"]["generation"]) == (GPUS, 1, 2)
+    left = [one["capacity"]["dra.cpu/cpu"]["value"] for one in cpus["devices"]]
+    # CPU 0 is reserved, and the last CPU of the shared pool is kept back.
+    assert sum(map(int, left)) == 16 - 1 - 3
+
+
+@pytest.mark.parametrize(
+    ("drivers", "policy", "words"),
+    [
+        ({CPU_DRIVER: "nima"}, "static", "groups.lab.dra.cpu.mooring.dev: 'nima' is not known; did you mean numa"),
+        ({CPU_DRIVER: "numa"}, "none", "groups.lab.dra.cpu.mooring.dev: needs exclusive CPUs"),
+        ({DRIVER: "numa"}, "static", "groups.lab.dra.gpu.example.com"),
+        ({DRIVER: [{"attributes": {}}]}, "static", "name"),
+    ],
+)
+def test_drivers_that_cannot_be_played_are_refused_with_their_place(
+    drivers: dict[str, Any], policy: str, words: str
+) -> None:
+    config = KubeletConfig(cpu_manager_policy=policy, reserved_system_cpus="0")
+    with pytest.raises(InputError) as refused:
+        World(group=replace(GROUP, config=config, drivers=drivers))
+    assert words in str(refused.value)

@@ -61,9 +61,7 @@ def test_without_a_topology_policy_there_are_no_hints_to_decide_between() -> Non
 
 def test_a_hint_that_would_be_wider_or_not_preferred_does_not_count() -> None:
     everywhere = plugin(
-        "wide",
-        placement=HINTS,
-        select_cpus=lambda request, **_asked: CPUSet.from_ids([1, 4][: request.need]),
+        "wide", placement=HINTS, select_cpus=lambda request, **_asked: CPUSet.from_ids([1, 4][: request.need])
     )
     plain = asked(first_node(info=machine(4), kubelet=config("best-effort")))[0]
     decision, facts = asked(first_node(everywhere, info=machine(4), kubelet=config("best-effort")))

@@ -28,13 +28,7 @@ from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.plugins.facts import PluginFailed, PluginFiltered
 from mooring.inputs.configuration.mooring_config import plugin_choice
 
-HYBRID = (
-    "i7-1370p",
-    LAKEFIELD,
-    "20em64t-hybrid-1p6c2t+2ca4co1t",
-    "synth-arrowlake225u",
-    "nvidia-dgx-gb10",
-)
+HYBRID = ("i7-1370p", LAKEFIELD, "20em64t-hybrid-1p6c2t+2ca4co1t", "synth-arrowlake225u", "nvidia-dgx-gb10")
 UNEVEN = (*HYBRID, "fakeheterocpunuma", "64intel64-fakeKNL-SNC4-hybrid")
 SPREAD = replace(STATIC, cpu_manager_policy_options={"distribute-cpus-across-numa": "true"})
 CONFIGS = {"packed": STATIC, "whole": WHOLE, "distributed": SPREAD}

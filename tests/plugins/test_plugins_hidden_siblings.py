@@ -164,12 +164,7 @@ def test_an_owner_of_hidden_threads_is_no_stranger_in_the_files() -> None:
     first = planned(hiding("web", 2))
     again = started_plan(
         Question(
-            machine_named(SMT),
-            STATIC,
-            plugged("hidden-siblings"),
-            (),
-            files=first.files,
-            active=(hiding("web", 2),),
+            machine_named(SMT), STATIC, plugged("hidden-siblings"), (), files=first.files, active=(hiding("web", 2),)
         )
     )
     assert again.files == first.files

@@ -89,10 +89,7 @@ def test_a_request_wider_than_a_node_takes_as_few_nodes_as_possible() -> None:
 
 
 @pytest.mark.parametrize("policy", ["single-numa-node", "restricted", "best-effort"])
-@given(
-    counts=st.lists(st.integers(1, 14), max_size=8),
-    strategy=st.sampled_from(["most-allocated", "least-allocated"]),
-)
+@given(counts=st.lists(st.integers(1, 14), max_size=8), strategy=st.sampled_from(["most-allocated", "least-allocated"]))
 @settings(max_examples=30, deadline=None)
 def test_nothing_gets_worse_by_it(policy: str, counts: list[int], strategy: str) -> None:
     """Law: on the same state whatever the kubelet admits is admitted, as preferred and on as few NUMA nodes."""

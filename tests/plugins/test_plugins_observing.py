@@ -38,11 +38,7 @@ def test_who_got_cpus_and_whose_came_back_is_told() -> None:
 def test_a_container_that_moved_is_told_twice_and_the_partition_of_a_pod_has_no_container() -> None:
     assert told(
         state({"a": {"x": CPUMask(0b0011)}}), state({"a": {"x": CPUMask(0b0110)}}, {"b": CPUMask(0b11000)})
-    ) == [
-        ("deallocated", "a", "x", "0"),
-        ("allocated", "b", "", "3-4"),
-        ("allocated", "a", "x", "2"),
-    ]
+    ) == [("deallocated", "a", "x", "0"), ("allocated", "b", "", "3-4"), ("allocated", "a", "x", "2")]
 
 
 def test_nothing_is_reported_of_a_state_that_stayed() -> None:

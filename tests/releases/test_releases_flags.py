@@ -7,14 +7,10 @@ import itertools
 import pytest
 from tests.faults import read_text, text_of
 
-from mooring.engine.releases.flags import KNOWN_FLAGS, LASTING_FLAGS, flags_of, is_lasting, unknown_flag
+from mooring.engine.releases.config_fields import KNOWN_FLAGS, LASTING_FLAGS, flags_of, is_lasting, unknown_flag
 from mooring.engine.releases.rule import RELEASE_NAMES
 
-GONE = {
-    "1.34": {"cloud-config", "register-schedulable"},
-    "1.35": {"pod-infra-container-image"},
-    "1.37": 18,
-}
+GONE = {"1.34": {"cloud-config", "register-schedulable"}, "1.35": {"pod-infra-container-image"}, "1.37": 18}
 
 
 def test_each_release_has_as_many_flags_as_it_registers() -> None:

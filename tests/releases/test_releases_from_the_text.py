@@ -19,7 +19,7 @@ from mooring.engine.kubelet.admit import AdmitMode, admit
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
 from mooring.engine.node import Node
-from mooring.engine.node.resize.resizing import resize
+from mooring.engine.node.resizing import resize
 from mooring.engine.releases.catalog import RELEASES
 from mooring.inputs.pods.defaults import PodGates, with_pod_defaults
 from mooring.inputs.pods.pods import pod_from_object
@@ -79,14 +79,8 @@ HUGE = "hugepages-2Mi"
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        (
-            {"limits": {"cpu": "1"}},
-            {"1.32": ("4Mi", ""), "1.33": ("4Mi", "4Mi"), "1.34": ("4Mi", "4Mi")},
-        ),
-        (
-            {"requests": {"cpu": "1", HUGE: "4Mi"}},
-            {"1.32": ("4Mi", ""), "1.33": ("4Mi", "4Mi"), "1.34": ("4Mi", "")},
-        ),
+        ({"limits": {"cpu": "1"}}, {"1.32": ("4Mi", ""), "1.33": ("4Mi", "4Mi"), "1.34": ("4Mi", "4Mi")}),
+        ({"requests": {"cpu": "1", HUGE: "4Mi"}}, {"1.32": ("4Mi", ""), "1.33": ("4Mi", "4Mi"), "1.34": ("4Mi", "")}),
         (
             {"limits": {"cpu": "1", HUGE: "8Mi"}},
             {"1.32": ("4Mi", "8Mi"), "1.33": ("8Mi", "8Mi"), "1.34": ("8Mi", "8Mi")},

@@ -10,16 +10,16 @@ from tests.node.metered import Metered
 from tests.node.resizable import SIXTEEN, pod
 from tests.releases.flipped import flipped
 
-import mooring.engine.node.metrics.names as name
+import mooring.engine.node.metric_names as name
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.node import Node
-from mooring.engine.node.metrics.metrics import Metrics, exposition, fold, with_devices
-from mooring.engine.node.metrics.names import METRICS
+from mooring.engine.node.metric_names import METRICS, exposition
+from mooring.engine.node.metrics import Metrics, fold, with_devices
 from mooring.engine.releases.catalog import RELEASES
-from mooring.engine.releases.flags import METRIC_HISTORY, metric_name
+from mooring.engine.releases.gates import METRIC_HISTORY, metric_name
 from mooring.engine.releases.rule import RELEASE_NAMES
 
 STATIC = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0", topology_manager_policy="best-effort")
@@ -96,11 +96,7 @@ def test_up_to_1_32_shared_cpus_count_for_each_container_at_the_start(release: s
 @pytest.mark.parametrize("release", RELEASE_NAMES)
 def test_up_to_1_36_memory_that_cannot_be_counted_is_a_pinning_request(release: str) -> None:
     """Rule memory-pinning-counted-first."""
-    config = replace(
-        STATIC,
-        memory_manager_policy="Static",
-        reserved_memory=(ReservedMemory(0, {"memory": "100Mi"}),),
-    )
+    config = replace(STATIC, memory_manager_policy="Static", reserved_memory=(ReservedMemory(0, {"memory": "100Mi"}),))
     node, metrics = started(release, config)
     amounts = {"cpu": Quantity.parse("1"), "memory": Quantity.parse("100E")}
     asked = Pod("p", "p", containers=(Container("c", ContainerKind.APP, amounts, amounts),), qos=QoS.GUARANTEED)

@@ -31,9 +31,7 @@ def test_a_plan_and_the_doctor_warn_of_caches_that_are_counted_twice(
     release: str, machine: str, option: str, warned: bool
 ) -> None:
     config = KubeletConfig(
-        cpu_manager_policy="static",
-        cpu_manager_policy_options={option: "true"},
-        reserved_system_cpus="0",
+        cpu_manager_policy="static", cpu_manager_policy_options={option: "true"}, reserved_system_cpus="0"
     )
     asked = Question(Machine(machine, machines()[machine]), config, mooring=MooringConfig(release=RELEASES[release]))
     for findings in (make_plan(asked).findings, diagnose(asked).findings):

@@ -18,7 +18,7 @@ from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
 from mooring.engine.node import Node
 from mooring.engine.node.facts import ResizeRefused
-from mooring.engine.node.resize.resizing import resize
+from mooring.engine.node.resizing import resize
 from mooring.engine.releases.catalog import RELEASES
 from mooring.engine.releases.gates import known_gates
 from mooring.inputs.pods.defaults import PodGates

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from tests.scheduling.extender_cluster import (
     PATIENT,
     Recorder,
     ask,
+    asking,
     facts_with,
     guaranteed,
     no_cluster,
@@ -224,6 +226,72 @@ def test_a_pod_that_is_shown_bound_while_another_node_is_asked_about_stays_where
     extender.view.assume(guaranteed("one", 20), "node-c")
     extender.view.not_bound("one")
     assert places(extender, "one") == ["node-a"]
+
+
+@dataclass
+class Deleting(Recorder):
+    """Says that a pod waits that is deleted just then, and nothing of it afterwards."""
+
+    view: ClusterView = field(default_factory=lambda: ClusterView(lambda: 0.0))
+
+    def read_pod(self, namespace: str, name: str) -> bytes:
+        if not self.pod:
+            raise ClusterError(f"no answer about {namespace}/{name}")
+        found, self.pod = self.pod, b""
+        self.view.drop_pod(name)
+        return found
+
+
+def test_nothing_is_reserved_for_a_pod_that_was_deleted_while_it_was_being_bound() -> None:
+    server = Deleting(ClusterError("conflict", code=409), pod=json.dumps(pod_body("one", "20")).encode())
+    extender = ready_extender(server=server)
+    server.view = extender.view
+    published(extender, "node-a", started(FACTS))
+    assert bind(extender, "one", "node-a") == "mooring: conflict"
+    assert extender.view.pods_on("node-a") == {}
+    extender.stop()
+
+
+@pytest.mark.parametrize("after", [59, 61])
+def test_a_pod_that_came_and_went_unnamed_is_reserved_for_while_a_state_of_that_time_may_be_on_its_way(
+    after: int,
+) -> None:
+    replica = Replica(Server())
+    view, small = replica.view, Seen(guaranteed("small", 2))
+    view.put_pod(replace(small, node=NODE))
+    view.drop_pod("small")
+    replica.now += after
+    view.prune()
+    assert view.counts()["pods"] == (1 if after < 60 else 0)
+
+
+def test_a_filter_waits_for_its_turn_while_pods_are_being_bound(
+    server: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_go, send = threading.Event(), threading.Event(), server.bind
+
+    def slowly(asked: BindArguments) -> None:
+        begun.set()
+        assert may_go.wait(60)
+        send(asked)
+
+    monkeypatch.setattr(server, "bind", slowly)
+    made = ready_extender(structs.replace(ExtenderOptions(), requests_at_once=1), server)
+    published(made, "node-a", started(FACTS))
+    made.view.put_pod(Seen(guaranteed("one", 2)))
+    question = body(Pod=pod_body("two", "2"), NodeNames=["node-a"])
+
+    async def both() -> tuple[int, int]:
+        asked = body(PodName="one", PodNamespace="default", PodUID="one", Node="node-a")
+        binding = asyncio.create_task(asking(made, "/bind", asked))
+        await asyncio.to_thread(begun.wait, 60)
+        filtering = asyncio.create_task(asking(made, "/filter", question))
+        await asyncio.sleep(0)
+        may_go.set()
+        return (await binding)[0], (await filtering)[0]
+
+    assert asyncio.run(both()) == (200, 200)
+    made.stop()
 
 
 def test_reasons_are_equal_for_equal_causes_and_tell_whether_removing_pods_helps(extender: Extender) -> None:

@@ -36,9 +36,15 @@ from mooring.monitoring.serve.cluster_known import (
     KnownCluster,
     NodeNow,
     fittings_in_text,
+    snapshot_of_node,
 )
-from mooring.monitoring.serve.cluster_routes import OpenNodes, cluster_application, snapshot_of_node, ticking
-from mooring.monitoring.serve.cluster_run import node_of, pod_of
+from mooring.monitoring.serve.cluster_routes import (
+    OpenNodes,
+    cluster_application,
+    node_of,
+    pod_of,
+    ticking,
+)
 from mooring.monitoring.serve.node_routes import NodeRoutes
 from mooring.monitoring.serve.snapshot import NodeSnapshot, what_if
 from mooring.published.objects import NodeFacts, NodeState, PodKey
@@ -429,7 +435,7 @@ def test_a_code_has_its_page_and_an_unknown_one_a_line(site: Site) -> None:
 # The pages of nodes of a cluster that are open: kept up to date, whatever a node publishes.
 
 
-SNAPSHOT = "mooring.monitoring.serve.cluster_routes.snapshot_of_node"
+SNAPSHOT = "mooring.monitoring.serve.cluster_known.snapshot_of_node"
 
 
 def opened(nodes: OpenNodes, name: str) -> NodeRoutes:

@@ -14,7 +14,7 @@ from mooring.agent.metrics import AgentMetrics
 from mooring.agent.status import Published
 from mooring.cluster.dra.health import DriverMetrics
 from mooring.cluster.extender.service import ExtenderMetrics
-from mooring.engine.node.metrics.names import METRICS, SCALE_DOWN_METRICS, MetricType
+from mooring.engine.node.metric_names import METRICS, SCALE_DOWN_METRICS, MetricType
 from mooring.published.publisher import PublisherCounts, PublisherMetrics
 
 TARGET = frozenset({"job", "instance"})

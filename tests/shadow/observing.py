@@ -12,8 +12,8 @@ from mooring.engine.kubelet.events import Admit, Readmit, Restart, after_event, 
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
 from mooring.inputs.machines.compact import parse_compact
+from mooring.inputs.pods.cluster_objects import REJECTED
 from mooring.inputs.pods.defaults import PodGates
-from mooring.inputs.pods.pod_status import REJECTED
 from mooring.monitoring.shadow.unseen import ObservedNode, observed_pod
 from mooring.published.objects import PodKey
 from mooring.published.observation import EngineObserver

@@ -28,8 +28,8 @@ from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
 from mooring.engine.releases.catalog import release_of
 from mooring.inputs.machines.compact import parse_compact
+from mooring.inputs.pods.cluster_objects import REJECTED
 from mooring.inputs.pods.defaults import PodGates
-from mooring.inputs.pods.pod_status import REJECTED
 from mooring.inputs.pods.pods import pod_from_object
 from mooring.monitoring.shadow.judge import judge, new_tally
 from mooring.monitoring.shadow.judgement import Agreement, Judgement, unlike_outcome

@@ -23,7 +23,7 @@ from mooring.documents.schemas import schema
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
-from mooring.inputs.pods.pod_status import REJECTED
+from mooring.inputs.pods.cluster_objects import REJECTED
 from mooring.monitoring.shadow import commands as shadow
 from mooring.monitoring.shadow.folder import FILES, RHYTHM, ShadowFolder, ShadowMetrics, ShadowPublisher
 from mooring.monitoring.shadow.judge import (

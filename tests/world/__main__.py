@@ -19,7 +19,7 @@ from tests.world.smallest import command, place, smallest
 
 def main() -> int:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--world", choices=("node", "cluster"), default="node")
+    parser.add_argument("--world", choices=("node", "wire", "cluster"), default="node")
     parser.add_argument("--lives", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--steps", type=int, default=0)
@@ -51,8 +51,8 @@ def _lived(asked: argparse.Namespace, root: Path) -> int:
         defects.put_back(asked.defect)
 
     def live(seed: int, steps: int, left_out: frozenset[str]) -> LifeEnd:
-        life = lives.NodeLife if asked.world == "node" else cluster_lives.ClusterLife
-        return life(root, seed, steps, left_out).run()
+        kinds = {"node": lives.NodeLife, "wire": lives.WireLife, "cluster": cluster_lives.ClusterLife}
+        return kinds[asked.world](root, seed, steps, left_out).run()
 
     left_out = frozenset(one for one in asked.without.split(",") if one)
     faults, events, traces = Counter[str](), Counter[str](), sha256()

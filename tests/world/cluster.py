@@ -21,6 +21,7 @@ from mooring.cluster.extender.run import Extender, extender_with, take_part
 from mooring.cluster.extender.view import ClusterView
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.admit import admit
+from mooring.engine.kubelet.events import Restart, after_event
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node.resources import total_requests
 from mooring.published import publisher, restored
@@ -235,6 +236,16 @@ class Machine:
                 self.refused[uid] = found.decision.reason
             self._tell(stored, "Running" if found.admitted else "Failed", found.decision.reason)
 
+    def restart(self) -> None:
+        """Let the kubelet start again on its files, with the pods that run."""
+        before = self.kubelet
+        kubelet, result = after_event(before, Restart())
+        assert all(one.admitted for one in result.admissions)
+        assert not result.crash
+        assert result.refusal is None
+        self.kubelet = counted(kubelet)
+        assert self.kubelet.files == before.files
+
     def finish(self, uid: str) -> None:
         """Let a pod end by itself."""
         self.kubelet = counted(self.kubelet.remove(uid)[0])
@@ -254,7 +265,15 @@ class Machine:
 class Scheduler:
     """Asks the extender that is ready about one pod after another, and binds each in a thread of its own."""
 
-    def __init__(self, server: APIServer, threads: Threads, replicas: list[Replica], nodes: list[str]) -> None:
+    def __init__(
+        self,
+        server: APIServer,
+        threads: Threads,
+        replicas: list[Replica],
+        nodes: list[str],
+        evict: Callable[[dict[str, Any]], object],
+    ) -> None:
+        self.evict = evict
         self._server, self._threads, self._replicas, self._nodes = server, threads, replicas, nodes
         self._numbers = server.faults.numbers("scheduling")
         self._pods: dict[str, dict[str, Any]] = {}
@@ -286,13 +305,44 @@ class Scheduler:
         self._next[name] = self._threads.now + self._numbers.choice(_PAUSES)
         question = json.dumps({"Pod": pod, "NodeNames": self._nodes}).encode()
         found = self.ask("/filter", question)
-        if not found or found["Error"] or not found["NodeNames"]:
+        if not found or found["Error"]:
+            return
+        if not found["NodeNames"]:
+            self._preempt(pod, [*found["FailedNodes"]])
             return
         scored = self.ask("/prioritize", json.dumps({"Pod": pod, "NodeNames": found["NodeNames"]}).encode())
         best = max(scored or [], key=lambda one: one["Score"], default={"Host": found["NodeNames"][0]})
         self._busy.add(name)
         body = {"PodName": name, "PodNamespace": "default", "PodUID": pod["metadata"]["uid"], "Node": best["Host"]}
         self._threads.spawn(self._threads.outside, f"bind {name}", lambda: self._bind(name, body))
+
+    def _preempt(self, pod: dict[str, Any], nodes: list[str]) -> None:
+        """Let pods of lower priority make room, as the scheduler proposes them and the extender adds to them."""
+        lower = {node: [one for one in self._pods.values() if _may_leave(one, node, pod)] for node in nodes}
+        asked = {
+            node: {"Pods": [{"UID": one["metadata"]["uid"]} for one in victims[:1]], "NumPDBViolations": 0}
+            for node, victims in lower.items()
+            if victims
+        }
+        nominated = pod["status"].get("nominatedNodeName")
+        if any(_leaves(one, nominated) for one in self._pods.values()):
+            return
+        body = json.dumps({"Pod": pod, "NodeNameToMetaVictims": asked}).encode()
+        found = (self.ask("/preempt", body) or {}).get("NodeNameToMetaVictims") if asked else {}
+        chosen = next(iter(found or ()), "")
+        stored = {one["metadata"]["uid"]: one for one in self._server.objects[PODS].values()}
+        uids = {one["UID"] for one in found[chosen]["Pods"]} if found else set()
+        if chosen and not {one["UID"] for one in asked[chosen]["Pods"]} <= uids:
+            self.wrong.append(
+                f"{pod['metadata']['name']} has victims {sorted(uids)} on {chosen}, and not the asked ones"
+            )
+        for uid in sorted(uids & stored.keys()):
+            if stored[uid]["spec"]["priority"] >= pod["spec"]["priority"]:
+                self.wrong.append(f"{uid} is a victim of {pod['metadata']['name']}, and has no lower priority")
+            self.evict(stored[uid])
+        now = stored.get(pod["metadata"]["uid"])
+        if now is not None and chosen != (nominated or "") and not now["spec"].get("nodeName"):
+            self._server.put(PODS, {**now, "status": {**now["status"], "nominatedNodeName": chosen}})
 
     def _bind(self, name: str, body: dict[str, str]) -> None:
         # Others go first: binds come together.
@@ -336,6 +386,15 @@ class Scheduler:
         return found
 
 
+def _may_leave(one: dict[str, Any], node: str, pod: dict[str, Any]) -> bool:
+    is_there = one["spec"].get("nodeName") == node and one["status"]["phase"] == "Running"
+    return is_there and one["spec"].get("priority", 0) < pod["spec"].get("priority", 0)
+
+
+def _leaves(one: dict[str, Any], node: str | None) -> bool:
+    return bool(node) and one["spec"].get("nodeName") == node and "deletionTimestamp" in one["metadata"]
+
+
 RATES = {
     "scheduler stale": (0.3, 0.8),
     "wrong replica": (0.02, 0.1),
@@ -345,7 +404,7 @@ RATES = {
 }
 
 
-def pod_object(number: int, cpus: list[str], memory: str) -> dict[str, Any]:
+def pod_object(number: int, cpus: list[str], memory: str, priority: int = 0) -> dict[str, Any]:
     """Return a pod whose containers have so many CPUs."""
     amounts = [{"cpu": one, "memory": memory} for one in cpus]
     containers = [{"name": f"c{at}", "resources": {"requests": one, "limits": one}} for at, one in enumerate(amounts)]
@@ -354,7 +413,7 @@ def pod_object(number: int, cpus: list[str], memory: str) -> dict[str, Any]:
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": f"pod-{number}", "namespace": "default", "uid": uid},
-        "spec": {"containers": containers},
+        "spec": {"containers": containers, "priority": priority},
         "status": {"phase": "Pending", "qosClass": "Guaranteed"},
     }
 

@@ -32,6 +32,8 @@ _QUIET = 100
 """Seconds without faults after which everybody has heard of everything: more than the longest pause between tries."""
 _ASSUMED = 600.0
 """Seconds for which an extender counts a bind that is not confirmed."""
+_SETTLING = 80.0
+"""Seconds for which an extender reserves, at most, for a pod that is gone."""
 _ENDED = ("Succeeded", "Failed")
 
 
@@ -69,7 +71,7 @@ class ClusterLife(Life):
         self.publishers = [
             Process(f"publisher-{one.name}", one.publish, self.threads) for one in self.machines.values()
         ]
-        self.scheduler = Scheduler(server, self.threads, self.replicas, [*self.machines])
+        self.scheduler = Scheduler(server, self.threads, self.replicas, [*self.machines], self._delete)
         self.promises: dict[str, Promise] = {}
         self.problems: list[str] = []
         self._pods = 0
@@ -111,7 +113,8 @@ class ClusterLife(Life):
             cpus = numbers.choice(
                 [["1"], ["1"], ["2"], ["2"], ["3"], ["4"], ["1", "1"], ["2", "1"], ["1", "3"], ["6"], ["500m"]]
             )
-            self.server.put(PODS, pod_object(self._pods, cpus, numbers.choice(["64Mi", "1Gi", "3Gi"])))
+            memory, priority = numbers.choice(["64Mi", "1Gi", "3Gi"]), numbers.choice([0, 0, 0, 9])
+            self.server.put(PODS, pod_object(self._pods, cpus, memory, priority))
         self._rest(numbers)
 
     def run_foreign_pod(self, numbers: random.Random) -> None:
@@ -194,6 +197,9 @@ class ClusterLife(Life):
 
     def slow_down(self, numbers: random.Random) -> None:
         numbers.choice([*self.machines.values()]).slow = numbers.choice([0.0, 0.1, 3.0, 20.0])
+
+    def restart_kubelet(self, numbers: random.Random) -> None:
+        numbers.choice([*self.machines.values()]).restart()
 
     def rest(self, numbers: random.Random) -> None:
         for _ in range(numbers.choice([1, 3, 12])):
@@ -333,7 +339,7 @@ class ClusterLife(Life):
             counts = extender.view.counts()
             if counts["pods"]:
                 self.faults.is_quiet = True
-                self.threads.sleep(_ASSUMED + 10.0)
+                self.threads.sleep(_SETTLING)
                 counts = extender.view.counts()
             self.hold(not counts["pods"], f"reservations of pods that are gone: {replica.process.name} {counts}")
         for text in self._problems():
@@ -375,6 +381,7 @@ ClusterLife.EVENTS = {
     "watches lag": (6, ClusterLife.lag),
     "lease barred": (5, ClusterLife.bar_lease),
     "slow kubelet": (6, ClusterLife.slow_down),
+    "restart kubelet": (4, ClusterLife.restart_kubelet),
     "clock jump": (2, ClusterLife.jump),
     "rest": (14, ClusterLife.rest),
 }

@@ -13,6 +13,26 @@ from tests.world.files import Faults
 from tests.world.threads import Program, StandIn, threads
 
 
+def _frame(number: int, payload: bytes, announced: int | None = None) -> bytes:
+    return number.to_bytes(4, "big") + (len(payload) if announced is None else announced).to_bytes(4, "big") + payload
+
+
+def _message(length: int, stream: int, kind: int, body: bytes = b"") -> bytes:
+    return length.to_bytes(4, "big") + stream.to_bytes(4, "big") + bytes((kind, 0)) + body
+
+
+STRAYS = (
+    _frame(1, b"\xde\xad\xbe\xef" * 20),  # without sense
+    _frame(7, b"who is there"),  # of a connection that nobody opened
+    _frame(1, b"", (4 << 20) + 11),  # announces more than there may be
+    _frame(1, _message((4 << 20) + 1, 3, 1)),  # a message that does
+    _frame(1, _message(4 << 20, 9999, 1)),  # announces as much as there may be: what follows counts as its body
+    _frame(1, _message(1_000_000, 99_999, 1, b"\x08" * 1_000_000)),  # a request of a megabyte, of no method
+    _frame(2, _message(0, 77, 2)),  # an answer to a call that was never made
+)
+"""Frames that nobody sent."""
+
+
 class Network:
     """Who listens where."""
 
@@ -46,6 +66,10 @@ class MemorySocket:
         self.program = threads().task.program
         self.other: MemorySocket | None = None
         self.is_closed = self.is_connected = False
+        self.is_deaf = self.is_silent = False
+        """Whether what is sent is thrown away, and whether the other side does not even hear that this one hangs up."""
+        self._held = b""
+        """What waits for the next message to go first."""
         self._coming: deque[tuple[float, bytes]] = deque()
         CurrentNetwork.network.ends.append(self)
 
@@ -70,7 +94,7 @@ class MemorySocket:
         other, faults = self.other, CurrentNetwork.network.faults
         if not self.is_connected:
             faults = Faults("", {})
-        if self.is_closed or other is None or other.is_closed:
+        if self.is_closed or other is None or (other.is_closed and not self.is_silent):
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
         numbers = faults.numbers("sending")
         if faults.hit("reset"):
@@ -83,7 +107,26 @@ class MemorySocket:
             middle = numbers.randrange(len(data))
             other.arrives(bytes(data[:middle]), delay)
             data, delay = data[middle:], delay + numbers.choice([0.0, 0.02, 0.2])
-        other.arrives(bytes(data), delay)
+        other.arrives(self._harmed(bytes(data), other, faults), delay)
+
+    def _harmed(self, data: bytes, other: MemorySocket, faults: Faults) -> bytes:
+        """Return what comes of a message on a connection on which anything can come."""
+        if faults.hit("silent"):
+            self.is_silent = other.is_silent = True
+        if faults.hit("deaf"):
+            self.is_deaf = True
+        if self.is_silent or self.is_deaf or faults.hit("lost"):
+            return b""
+        data, self._held = data + self._held, b""
+        if faults.hit("swapped"):
+            data, self._held = b"", data
+        if faults.hit("garbled"):
+            data = data[:8] + bytes((7 * place + 131) % 256 for place in range(len(data) - 8))
+        if faults.hit("stray"):
+            data = faults.numbers("strays").choice(STRAYS) + data
+        if faults.hit("half closed"):
+            self.is_deaf = other.is_half_closed = True
+        return data * 2 if faults.hit("twice") else data
 
     def send(self, data: bytes) -> int:
         self.sendall(data)
@@ -96,10 +139,14 @@ class MemorySocket:
         if data:
             self._coming.append((when, data))
 
+    is_half_closed = False
+    """Whether the other side sends no more."""
+
     def is_readable(self) -> bool:
         if self._coming:
             return self._coming[0][0] <= threads().now
-        return self.is_closed or self.other is None or self.other.is_closed
+        has_hung_up = self.other is None or (self.other.is_closed and not self.is_silent)
+        return self.is_closed or has_hung_up or self.is_half_closed
 
     def recv(self, count: int) -> bytes:
         world = threads()

@@ -12,6 +12,7 @@ from mooring.agent import agent, reconcile, state_holder, store
 from mooring.agent.adapter import RuntimeAdapter
 from mooring.agent.effects import WriteAssigned
 from mooring.agent.executor import AssignedFiles
+from mooring.agent.nri import plugin
 from mooring.agent.nri.session import Session
 from mooring.agent.reactor.hotplug import is_news
 from mooring.agent.state_holder import StateHolder
@@ -93,6 +94,18 @@ DEFECTS: dict[str, tuple[object, str, object]] = {
 """Of the agent, by name: where the product's line is, its name, what takes its place."""
 
 
+def _comes_once(connect: Any, handler: Any, options: Any, observer: Any, stop: Any) -> None:
+    plugin.run_given_plugin(Session(connect(), None, options), handler, options, observer)
+    stop.wait()
+
+
+WIRE_DEFECTS: dict[str, tuple[object, str, object]] = {
+    "a runtime that says nothing is not asked whether it is there": (plugin, "QUIET_SECONDS", 1e9),
+    "a plugin that was refused comes never again": (agent, "run_plugin", _comes_once),
+}
+"""Of what the agent makes of a connection on which anything can come."""
+
+
 def _as_waiting(self: Any, asked: Any, read: Any = Binder._read_pod) -> Any:  # noqa: SLF001 - as above
     seen = read(self, asked)
     return None if seen is None else replace(seen, node="")
@@ -156,6 +169,6 @@ CLUSTER_DEFECTS: dict[str, tuple[object, str, object]] = {
 
 def put_back(name: str) -> None:
     """Bring a defect back into this process."""
-    where, what, instead = {**DEFECTS, **CLUSTER_DEFECTS}[name]
+    where, what, instead = {**DEFECTS, **WIRE_DEFECTS, **CLUSTER_DEFECTS}[name]
     getattr(where, what)  # a defect of something that has another name by now would be none
     setattr(where, what, instead)

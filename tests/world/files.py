@@ -36,6 +36,10 @@ RATES = {
     "lost update": (0.1, 0.3),
 }
 """By kind of fault: what share of the calls may have it."""
+WIRE_RATES = dict.fromkeys(
+    ("stray", "garbled", "twice", "swapped", "lost", "deaf", "half closed", "silent"), (0.02, 0.1)
+)
+"""The same of connections on which anything can come, for lives in which nothing else goes wrong with them."""
 
 
 class Faults:

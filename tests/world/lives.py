@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 from tests.agent.simulated_runtime import Stage
-from tests.world.files import RATES
+from tests.world.files import RATES, WIRE_RATES
 from tests.world.kernel import ALL
 from tests.world.laws import problems
 from tests.world.living import BrokenLawError, Life
@@ -243,7 +243,9 @@ class NodeLife(Life):
         if self.node.kind != "plain":
             self.hold(not told.is_dir() or not [*told.iterdir()], "files of assigned CPUs are left")
         self.hold(not missed, f"CPUs that did not come back: {list_text(missed)}")
-        self.hold(not agent.holder.state.sandboxes, f"sandboxes of pods that are gone: {agent.holder.state.sandboxes}")
+        state = agent.holder.state
+        left = (*state.sandboxes, *state.containers, *state.held, *state.kubelet.node.active, *state.unstarted)
+        self.hold(not (left or state.kubelet.node.stored_hints), f"of pods that are gone is known: {left}")
         self.node.faults.is_quiet = True
         self._orderly()
         found = Store(self.node.disk.folder).read()
@@ -286,6 +288,12 @@ class NodeLife(Life):
         for program in {one.program for one in self.threads.tasks} | {self.node.program}:
             if program is not None:
                 self.node.files.end(program)
+
+
+class WireLife(NodeLife):
+    """One in which agent and runtime hear, now and then, what nobody sent."""
+
+    RATES = WIRE_RATES
 
 
 def _sizes(cpus: int) -> LinuxResources:

@@ -15,7 +15,7 @@ from tests.agent.cgroups.made_up_tree import V2
 from tests.agent.nri.runtime_side import RuntimeSide, about
 from tests.agent.simulated_runtime import KilledError, Process, Runtime, Stage
 from tests.world.connections import CurrentNetwork, MemorySocket, Network
-from tests.world.files import CurrentFiles, Disk, Faults, Files
+from tests.world.files import WIRE_RATES, CurrentFiles, Disk, Faults, Files
 from tests.world.kernel import ALL, Kernel
 from tests.world.threads import Current, Program, Task, Threads
 
@@ -183,7 +183,7 @@ class Wire:
 
     def _slowed(self) -> int:
         """Return how often the connection itself was slow."""
-        return sum(one.startswith(("delay", "pieces")) for one in self._world.faults.happened)
+        return sum(one.startswith(("delay", "pieces", *WIRE_RATES)) for one in self._world.faults.happened)
 
 
 def _updates(reply: Any) -> list[ContainerUpdate]:

@@ -135,8 +135,25 @@ async def _wait(futures: Collection[Future], timeout: float) -> tuple[list[Futur
     return [one for one in futures if one.done()], [one for one in futures if not one.done()]
 
 
+class Semaphore:
+    """In place of ``asyncio.Semaphore``."""
+
+    def __init__(self, value: int) -> None:
+        self._value = value
+
+    def locked(self) -> bool:
+        return self._value == 0
+
+    async def acquire(self) -> None:
+        threads().wait(lambda: self._value > 0)
+        self._value -= 1
+
+    def release(self) -> None:
+        self._value += 1
+
+
 QUEUE = StandIn(queue, SimpleQueue=SimpleQueue, Queue=SimpleQueue)
-ASYNCIO = StandIn(asyncio, get_running_loop=Loop, timeout=_timeout, wait=_wait)
+ASYNCIO = StandIn(asyncio, get_running_loop=Loop, timeout=_timeout, wait=_wait, Semaphore=Semaphore)
 FUTURES = StandIn(concurrent.futures, Future=Future, ThreadPoolExecutor=Pool)
 
 

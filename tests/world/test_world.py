@@ -45,6 +45,10 @@ FOUND_IN_A_CLUSTER_WITHIN = {
     "a state that could not be written waits for the heartbeat": 6,
 }
 
+FOUND_ON_THE_WIRE_WITHIN = {
+    "a runtime that says nothing is not asked whether it is there": 10,
+    "a plugin that was refused comes never again": 5,
+}
 FROM_SEED = {"broken promises are not counted": 158}
 """Where the first seeds do not come to it: in the first 158 lives no promise is broken."""
 
@@ -64,7 +68,9 @@ def test_a_seed_lives_the_same_lives_each_time(world: str) -> None:
     assert traces[0] == traces[1] != []
 
 
-@pytest.mark.parametrize(("world", "lives"), [("node", 10), pytest.param("cluster", 2, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("world", "lives"), [("node", 10), ("wire", 5), pytest.param("cluster", 2, marks=pytest.mark.long)]
+)
 def test_all_laws_hold_in_the_first_lives(world: str, lives: int) -> None:
     status, said = lived("--world", world, "--lives", str(lives), "--seed", "1")
     assert (status, f"{lives} lives" in said) == (0, True), said
@@ -81,6 +87,7 @@ def test_a_defect_put_back_is_found() -> None:
     ("world", "defect", "lives"),
     [
         *(("node", defect, lives) for defect, lives in FOUND_WITHIN.items()),
+        *(("wire", defect, lives) for defect, lives in FOUND_ON_THE_WIRE_WITHIN.items()),
         *(("cluster", defect, lives) for defect, lives in FOUND_IN_A_CLUSTER_WITHIN.items()),
     ],
 )

@@ -28,12 +28,7 @@ from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.update_container import update_container
 from mooring.agent.state import DevicesFound
 from mooring.agent.state_holder import Decide, StateHolder, updates_of
-from mooring.agent.status import (
-    NO_RUNTIME,
-    REMEDY,
-    SILENCE,
-    moment,
-)
+from mooring.agent.status import NO_RUNTIME, REMEDY, SILENCE, moment
 from mooring.engine.core.pod import Pod
 from mooring.inputs.pods.defaults import PodGates
 from mooring.service.daemon import present_moment
@@ -79,7 +74,7 @@ class RuntimeAdapter:
     ) -> Sequence[nri.ContainerUpdate]:
         """Bring state and runtime together."""
         state = self._holder.state
-        running = {one.id for one in unlisted(state, pods, containers) if self._holder.is_running(one)}
+        running = {one for one, group in unlisted(state, pods, containers).items() if self._holder.is_running(*group)}
         unknown = unknown_pods(state, pods, containers, running)
         known = self._pods.known(unknown)
         found = {}

@@ -34,24 +34,19 @@ from mooring.agent.reconcile import (
 from mooring.agent.reload import ConfigurationReloader
 from mooring.agent.startup import Startup, choices_of, serve, start_publisher
 from mooring.agent.state_holder import CallTraces, StateHolder
-from mooring.agent.status import (
-    Published,
-    Snapshot,
-    moment,
-    unready,
-)
+from mooring.agent.status import Published, Snapshot, moment, unready
 from mooring.agent.store import INTERRUPT_FILE, Store
 from mooring.documents.status import ConfigurationPart
 from mooring.engine.core.config import DEVICE_ALIGNMENT, IRQ_AFFINITY
 from mooring.engine.core.machine import Finding
-from mooring.engine.node.metrics.metrics import Metrics, fold
+from mooring.engine.node.metrics import Metrics, fold
 from mooring.inputs.pods.defaults import PodGates
 from mooring.service.daemon import Heartbeat, present_moment
 from mooring.service.logs import Log, Traces
 
 if TYPE_CHECKING:
     from mooring.agent.device_access import DeviceAccess
-    from mooring.agent.interrupts import InterruptReconciler
+    from mooring.agent.interrupts.reconcile import InterruptReconciler
 
 VERIFYING = 10.0
 """Seconds between two checks of all control groups."""
@@ -306,7 +301,7 @@ class Agent:
         if self.interrupts is None and self._root:
             if not self._moved_before and IRQ_AFFINITY not in self.holder.state.kubelet.mooring.extensions:
                 return
-            from mooring.agent.interrupts import InterruptReconciler  # noqa: PLC0415 - as said above
+            from mooring.agent.interrupts.reconcile import InterruptReconciler  # noqa: PLC0415 - as said above
 
             folder, address = Path(self.options.state_dir), self.devices.address if self.devices else None
             self.interrupts = InterruptReconciler(self._root, folder, self.holder, self.metrics, self._log, address)

@@ -14,10 +14,7 @@ from mooring.agent.reactor.create_container import prepare_claim, unprepare_clai
 from mooring.agent.reactor.response import Refused
 from mooring.agent.state import variables
 from mooring.agent.state_holder import StateHolder
-from mooring.agent.status import (
-    Published,
-    Snapshot,
-)
+from mooring.agent.status import Published, Snapshot
 from mooring.engine.core.bits import CPUMask, list_text
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.errors import InputError

@@ -24,7 +24,7 @@ from mooring.agent.state import LIVE, AgentState, claimed_cpus
 from mooring.agent.status import Published, Snapshot, exclusive_cpus, status_document, unready
 from mooring.documents.status import AgentCountsPart
 from mooring.engine.extensions.offline import broken_sets
-from mooring.engine.node.metrics.metrics import exposition
+from mooring.engine.node.metric_names import exposition
 from mooring.explanations.alignment import with_devices
 from mooring.explanations.phrases import nodes_of
 from mooring.inputs.machines.machineinfo_json import machine_info_document

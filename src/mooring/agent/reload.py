@@ -21,10 +21,7 @@ from mooring.agent.reactor.update_container import releases_resumed
 from mooring.agent.startup import Startup, choices_of
 from mooring.agent.state import AgentState
 from mooring.agent.state_holder import StateHolder
-from mooring.agent.status import (
-    Published,
-    moment,
-)
+from mooring.agent.status import Published, moment
 from mooring.documents.status import ConfigurationPart
 from mooring.engine.core import config
 from mooring.engine.core.decision import Observer, StartRefusal
@@ -36,7 +33,7 @@ from mooring.engine.node import Node
 from mooring.inputs.decoding.files import FileMark, file_mark
 from mooring.inputs.pods.defaults import DELAY_GATE, PodGates
 from mooring.service.agent_configuration import AgentConfiguration
-from mooring.service.agent_options import FIELDS
+from mooring.service.agent_options import FIELDS, AgentOptions
 from mooring.service.daemon import present_moment
 from mooring.service.logs import Log, set_level
 
@@ -44,78 +41,20 @@ PERIOD = 2.0
 """Seconds between two checks of the files."""
 
 
-class ConfigurationWatch:
-    """Sees changes of the files by their inode, time and size, and reads them when they have come to rest."""
+class ConfigurationReloader:
+    """The configuration of a running agent.
+
+    It sees changes of the files by their inode, time and size, and reads them when they have come to rest.
+    """
 
     def __init__(
         self,
-        current: AgentConfiguration,
-        load: Callable[[], AgentConfiguration],
-        accepts: Callable[[AgentConfiguration], str],
-        take_up: Callable[[AgentConfiguration], str],
-        clock: Callable[[], float],
-    ) -> None:
-        """Begin with a configuration that is in force.
-
-        Args:
-            current: the configuration.
-            load: reads the files again, as at the start; raises InputError.
-            accepts: says why the engine cannot continue with a configuration, or nothing; asked on a copy.
-            take_up: lets it be in force, or says why it is not after all: the state may have changed since.
-            clock: seconds that only go forward.
-        """
-        self.current = current
-        """The configuration in force."""
-        self.generation = 1
-        """How many configurations have been in force."""
-        self.refusal = ""
-        """Why the files are not in force, or nothing."""
-        self._load, self._accepts, self._take_up, self._clock = load, accepts, take_up, clock
-        self._seen = self._last = signature(current)
-        self._next = clock() + PERIOD
-        self._asked = False
-
-    def ask(self) -> None:
-        """Read the files at the next poll whether they have changed or not, as SIGHUP requests."""
-        self._asked = True
-
-    def poll(self) -> bool | None:
-        """Look at the files when it is time to; return whether a change is in force now, or None when there is none.
-
-        A file that is being written changes from one check to the next and is left alone until it does not.
-        """
-        now = self._clock()
-        if not self._asked and now < self._next:
-            return None
-        self._next = now + PERIOD
-        found = signature(self.current)
-        settled, self._last = found == self._last, found
-        if not self._asked and (found == self._seen or not settled):
-            return None
-        self._asked, self._seen = False, found
-        try:
-            new = self._load()
-        except InputError as error:
-            self.refusal = str(error)
-            return False
-        self.refusal = "; ".join(restart_reasons(self.current, new))
-        if not self.refusal and concerns_engine(self.current, new):
-            self.refusal = self._accepts(new)
-        self.refusal = self.refusal or self._take_up(new)
-        if self.refusal:
-            return False
-        self.current = new
-        self.generation += 1
-        # A file that is named again has never been checked.
-        self._seen = self._last = signature(new)
-        return True
-
-
-class ConfigurationReloader:
-    """The configuration of a running agent."""
-
-    def __init__(
-        self, beginning: Startup, holder: StateHolder, published: Published, metrics: AgentMetrics, log: Log
+        beginning: Startup,
+        holder: StateHolder,
+        published: Published,
+        metrics: AgentMetrics,
+        log: Log,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Begin with the configuration that is in force.
 
@@ -125,48 +64,75 @@ class ConfigurationReloader:
             published: holds the snapshot that says what is in force.
             metrics: count, and are updated with what they show.
             log: of the agent.
+            clock: seconds that only go forward.
         """
+        self._load, self._clock = beginning.load, clock
         self._holder, self._published, self._metrics, self._log = holder, published, metrics, log
-        self.options = beginning.configuration.options
+        self._current = beginning.configuration
+        self._generation = 1
+        """How many configurations have been in force."""
+        self._seen = self._last = signature(self._current)
+        self._next = clock() + PERIOD
+        self._asked = False
+
+    @property
+    def options(self) -> AgentOptions:
         """Those in force."""
-        self._watch = ConfigurationWatch(
-            beginning.configuration,
-            beginning.load,
-            lambda new: engine_refusal(holder.state.kubelet, new),
-            self._take_up,
-            time.monotonic,
-        )
+        return self._current.options
 
     def ask(self) -> None:
         """Read the files at the next check, whether they have changed or not."""
-        self._watch.ask()
+        self._asked = True
 
     def check(self) -> None:
-        """Check the files when it is time to; to be called now and then."""
-        is_taken, now = self._watch.poll(), self._watch
-        if is_taken is None:
+        """Take up a change of the files when it is time to, or report why not; to be called now and then.
+
+        A file that is being written changes from one check to the next and is left alone until it does not.
+        """
+        now = self._clock()
+        if not self._asked and now < self._next:
             return
-        self._metrics.reloads.labels("taken" if is_taken else "refused").inc()
-        since = self._published.snapshot().configuration.since
-        if is_taken:
-            since = moment(time.time())
-            self._log.info("configuration reloaded", generation=now.generation)
-            for finding in now.current.findings:
-                self._log.warning(finding.message, about=finding.subject)
+        self._next = now + PERIOD
+        found = signature(self._current)
+        settled, self._last = found == self._last, found
+        if not self._asked and (found == self._seen or not settled):
+            return
+        self._asked, self._seen = False, found
+        refusal, since = self._take_up(), self._published.snapshot().configuration.since
+        self._metrics.reloads.labels("refused" if refusal else "taken").inc()
+        if refusal:
+            self._log.warning("configuration change refused", why=refusal)
         else:
-            self._log.warning("configuration change refused", why=now.refusal)
-        shown = ConfigurationPart(list(now.current.files), now.generation, since, now.refusal)
+            self._generation += 1
+            # A file that is named again has never been checked.
+            self._seen = self._last = signature(self._current)
+            since = moment(time.time())
+            self._log.info("configuration reloaded", generation=self._generation)
+            for finding in self._current.findings:
+                self._log.warning(finding.message, about=finding.subject)
+        shown = ConfigurationPart(list(self._current.files), self._generation, since, refusal)
         self._holder.show(configuration=shown)
 
-    def _take_up(self, new: AgentConfiguration) -> str:
-        """Go on with another configuration, or return why not; then nothing of it is in force."""
+    def _take_up(self) -> str:
+        """Go on with what the files say now, or return why not; then nothing of it is in force."""
+        old = self._current
+        try:
+            new = self._load()
+        except InputError as error:
+            return str(error)
+        if refusal := "; ".join(restart_reasons(old, new)):
+            return refusal
+        # Plugins are made again even of the same settings, so that one that was given up is asked again.
+        is_engines = (old.kubelet, old.mooring) != (new.kubelet, new.mooring) or new.mooring.plugins.plugins
+        if is_engines and (refusal := engine_refusal(self._holder.state.kubelet, new)):
+            return refusal
         now = present_moment()
         found = self._holder.apply(lambda state, observer: with_configuration(state, new, now, observer))
         if isinstance(found.answer, Refused):
             return found.answer.text
         set_level(new.options.log_level)
         self._metrics.per_container = new.options.per_container_metrics
-        self.options = new.options
+        self._current = new
         return ""
 
 
@@ -297,12 +263,6 @@ def _keep_theirs(before: Node, after: Node) -> bool:
         )
         for old, new in pairs
     )
-
-
-def concerns_engine(old: AgentConfiguration, new: AgentConfiguration) -> bool:
-    """Return whether a change is one that the engine must accept."""
-    # Plugins are made again even of the same settings, so that one that was given up is asked again.
-    return (old.kubelet, old.mooring) != (new.kubelet, new.mooring) or bool(new.mooring.plugins.plugins)
 
 
 def with_configuration(

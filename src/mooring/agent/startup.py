@@ -19,11 +19,7 @@ from mooring.agent.cgroups.files import find_layout
 from mooring.agent.cgroups.protocol import CGroups, KernelCGroups, UnseenCGroups
 from mooring.agent.claims import serve_claims
 from mooring.agent.conflicts import KubeletFinder
-from mooring.agent.metrics import (
-    AgentMetrics,
-    health_pages,
-    status_pages,
-)
+from mooring.agent.metrics import AgentMetrics, health_pages, status_pages
 from mooring.agent.pods.cluster import AgentAccount, connector, own_accounts
 from mooring.agent.state import Options
 from mooring.agent.state_holder import StateHolder

@@ -19,7 +19,6 @@ from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.cgroups.protocol import written_of
 from mooring.agent.effects import Effect, Persist
 from mooring.agent.executor import Executor
-from mooring.agent.reactor.containers import ListedGroup
 from mooring.agent.reactor.lifecycle import WriteOutcome, writes_done
 from mooring.agent.reactor.response import Accepted, Adjusted, EventOutcome, Refused, unwritten
 from mooring.agent.state import LIVE, AgentState
@@ -29,7 +28,7 @@ from mooring.documents.status import PluginFailurePart
 from mooring.engine.core.config import PluginChoice
 from mooring.engine.core.decision import Observer
 from mooring.engine.node.facts import AdmissionBegun
-from mooring.engine.node.metrics.metrics import fold, observe_duration
+from mooring.engine.node.metrics import fold, observe_duration
 from mooring.engine.plugins.asking import Notice, changes_between, notify
 from mooring.engine.plugins.host import failures
 from mooring.service.logs import Attribute, CompletedSpan, Traces
@@ -169,9 +168,9 @@ class StateHolder:
             self._unwritable = problem
             self._publish()
 
-    def is_running(self, group: ListedGroup) -> bool:
+    def is_running(self, cgroup: str, pid: int) -> bool:
         """Tell whether a container or sandbox runs, as its control group says."""
-        return self._executor.cgroups.has_processes(group.cgroup, group.pid)
+        return self._executor.cgroups.has_processes(cgroup, pid)
 
     def is_free(self, patience: float) -> bool:
         """Tell whether the lock is available within some seconds: in an agent that hangs it is not."""

@@ -36,9 +36,9 @@ from mooring.engine.extensions.offline import backwards, effective_pool, exchang
 from mooring.engine.extensions.owners import claims_of
 from mooring.engine.kubelet.kubelet import Kubelet, free_cpus, reserved_cpus
 from mooring.engine.node.isolation import Isolation, cpu_isolation
-from mooring.engine.node.metrics.metrics import Metrics
+from mooring.engine.node.metrics import Metrics
 from mooring.engine.node.node import numa_of_blocks
-from mooring.engine.node.resize.feasibility import releases_of
+from mooring.engine.node.resources import releases_of
 from mooring.engine.node.settings import policies
 from mooring.explanations.alignment import are_near
 

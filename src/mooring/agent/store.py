@@ -111,7 +111,7 @@ DAMAGED_FILE = f"{JOURNAL_FILE}.bak"
 MACHINE_FILE = "machine.json"
 """The machine with its offline CPUs too, where these may come back."""
 INTERRUPT_FILE = "interrupts.json"
-"""Original affinities of interrupts that were moved (:mod:`mooring.agent.interrupt_files`)."""
+"""Original affinities of interrupts that were moved (:mod:`mooring.agent.interrupts.files`)."""
 LOCK_FILE = "lock"
 LOCK_PATIENCE = 3.0
 """Seconds that a starting agent waits for one that is ending."""

@@ -14,7 +14,7 @@ from mooring.agent.cgroups.files import CGroupTrouble
 from mooring.agent.cgroups.protocol import CGroups, Quota
 from mooring.agent.effects import LiftQuota, QuotaOf, SweepAssigned, WriteCPUSet
 from mooring.agent.executor import AssignedFiles
-from mooring.agent.interrupts import restore_interrupts
+from mooring.agent.interrupts.reconcile import restore_interrupts
 from mooring.agent.nri.plugin import connect_to, update_by_synchronizing
 from mooring.agent.nri.session import PluginOptions
 from mooring.agent.nri.types import ContainerUpdate, LinuxResources, NRIError, PodSandbox, RuntimeContainer
@@ -106,7 +106,7 @@ def _left(beginning: Startup, state: AgentState, around: ClusterAccess) -> Unins
     def updates(sandboxes: Sequence[PodSandbox], containers: Sequence[RuntimeContainer]) -> Sequence[ContainerUpdate]:
         # What runs although the runtime does not list it
         groups = unlisted(state, sandboxes, containers)
-        running = frozenset(one.id for one in groups if beginning.cgroups.has_processes(one.cgroup, one.pid))
+        running = frozenset(one for one, group in groups.items() if beginning.cgroups.has_processes(*group))
         of_sandbox: dict[str, list[RuntimeContainer]] = {}
         for one in containers:
             of_sandbox.setdefault(one.pod_sandbox_id, []).append(one)

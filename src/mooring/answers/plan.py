@@ -103,7 +103,7 @@ def _view(plan: AnyPlan, form: str) -> str:
     if isinstance(plan, planning.RefusedPlan):
         return plan.sentence
     if form == "metrics":
-        from mooring.engine.node.metrics.metrics import exposition  # noqa: PLC0415 - counted by then
+        from mooring.engine.node.metric_names import exposition  # noqa: PLC0415 - counted by then
 
         return exposition(plan.metrics)
     return json_text(of_kubelet.pod_resources_document(plan.kubelet.node))

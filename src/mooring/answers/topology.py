@@ -29,7 +29,7 @@ with lazily():
     from mooring.inputs.configuration import devices as configuration_devices
     from mooring.inputs.decoding import yaml_reader
     from mooring.inputs.machines import kubelet_view as cadvisor_machine
-    from mooring.inputs.machines import loader, machineinfo_json, shipped
+    from mooring.inputs.machines import loader, machineinfo_json
     from mooring.inputs.machines import machine_document as machine_documents
     from mooring.inputs.machines import tree as trees
     from mooring.views import build, wording
@@ -262,7 +262,7 @@ def machines_command(to: str) -> int:
     table = rich_table.Table(box=None, padding=(0, 2, 0, 0), show_edge=False, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for name, one in shipped.SHIPPED.items():
+    for name, one in loader.SHIPPED.items():
         assumed = " ".join(f"{word} (assumed)" for word in one.assumed.split())
         lines = (one.description, one.text, assumed, *one.source.split())
         table.add_row(rich_text.Text(name), rich_text.Text("\n".join(filter(None, lines))))

@@ -17,7 +17,7 @@ with lazily():
 
     from mooring.engine.core import errors
     from mooring.engine.releases import catalog
-    from mooring.inputs.machines import shipped as catalogue
+    from mooring.inputs.machines import loader as catalogue
     from mooring.inputs.pods import pod_files
 
 if TYPE_CHECKING:

@@ -202,7 +202,18 @@ def fact_structs() -> list[type[Struct]]:
 
 
 def _struct(kind: type) -> type[Struct]:
-    described = _descriptions(kind)
+    # The texts below the fields of a dataclass
+    # Only for schemas: documents need none of these.
+    import ast  # noqa: PLC0415
+    import inspect  # noqa: PLC0415
+    import textwrap  # noqa: PLC0415
+
+    [body] = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    assert isinstance(body, ast.ClassDef)  # noqa: S101 - for mypy: it is the source of a class
+    described = {}
+    for one, below in zip(body.body, body.body[1:], strict=False):
+        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and isinstance(below, ast.Expr):
+            described[one.target.id] = " ".join(str(ast.literal_eval(below.value)).split())
     members: list[tuple[str, Any]] = []
     for name, _, form in _forms(kind):
         # The text about a mask would be about bits.
@@ -216,22 +227,6 @@ def _struct(kind: type) -> type[Struct]:
         tag_field="fact",
         tag=kind.__name__,
     )
-
-
-def _descriptions(kind: type) -> dict[str, str]:
-    """Return the texts below the fields of a dataclass."""
-    # Only for schemas: documents need none of these.
-    import ast  # noqa: PLC0415
-    import inspect  # noqa: PLC0415
-    import textwrap  # noqa: PLC0415
-
-    [body] = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
-    assert isinstance(body, ast.ClassDef)  # noqa: S101 - for mypy: it is the source of a class
-    found = {}
-    for one, below in zip(body.body, body.body[1:], strict=False):
-        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and isinstance(below, ast.Expr):
-            found[one.target.id] = " ".join(str(ast.literal_eval(below.value)).split())
-    return found
 
 
 @cache
@@ -287,15 +282,6 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _candidate(one: plugins.Candidate) -> CandidatePart:
-    scores = dict(one.scores) if one.scores else {}
-    return CandidatePart(one.plugin, list_text(one.cpus), list_text(one.hidden), scores)
-
-
-def _requests(pod: Pod) -> dict[str, dict[str, str]]:
-    return {one.name: {name: str(amount) for name, amount in one.requests.items()} for one in pod.containers}
-
-
 _FORMS: Final[Mapping[Any, _Form]] = {
     str: _Form(_same, str),
     bool: _Form(_same, bool),
@@ -307,6 +293,12 @@ _FORMS: Final[Mapping[Any, _Form]] = {
     Hint: _Form(hint_part, HintPart),
     ResourceHints: _Form(hint_lists, ResourceHintLists),
     Block: _Form(lambda block: BlockPart(list(block.numa), block.type, block.size), BlockPart),
-    plugins.Candidate: _Form(_candidate, CandidatePart),
-    Pod: _Form(_requests, Annotated[dict[str, dict[str, str]], told("Container -> resource -> quantity.")]),
+    plugins.Candidate: _Form(
+        lambda one: CandidatePart(one.plugin, list_text(one.cpus), list_text(one.hidden), dict(one.scores or {})),
+        CandidatePart,
+    ),
+    Pod: _Form(
+        lambda pod: {one.name: {name: str(held) for name, held in one.requests.items()} for one in pod.containers},
+        Annotated[dict[str, dict[str, str]], told("Container -> resource -> quantity.")],
+    ),
 }

@@ -1,32 +1,44 @@
 """From the facts of a decision to chapters: one for each container, and one for the pod as a whole in pod scope.
 
 Reasons, stories, pictures and documents read the same chapters; the facts are walked once.
+
+What each provider of resources said about NUMA nodes before one merge is read from the facts behind it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, reduce
+from itertools import islice
+from operator import or_
+from typing import Any, TypeVar
 
+from mooring.engine.core.bits import mask_of, members
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.pod import Pod, QoS, guaranteed_equivalent
 from mooring.engine.cpumanager import facts as cpus
+from mooring.engine.cpumanager.facts import CPUHintsAsked
 from mooring.engine.cpumanager.policy import exclusive_cpus, exclusive_cpus_of_pod
-from mooring.engine.devicemanager.facts import DevicesTaken
+from mooring.engine.devicemanager.facts import DeviceHintsAsked, DevicesTaken
 from mooring.engine.devicemanager.state import Device, DeviceState
-from mooring.engine.memorymanager.facts import MemoryAssigned, MemoryPinningFailed
+from mooring.engine.memorymanager.facts import MemoryAssigned, MemoryHintsAsked, MemoryPinningFailed
+from mooring.engine.memorymanager.policy import is_memory
 from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node import Decision
 from mooring.engine.node.facts import HintScored, HintsGiven
 from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.facts import HintsMerged
-from mooring.engine.topologymanager.merge import NONE
-from mooring.explanations.opinions import last, opinions_of
+from mooring.engine.topologymanager.hints import DONT_CARE, Hints, NUMAInfo
+from mooring.engine.topologymanager.merge import BEST_EFFORT, NONE, SINGLE_NUMA_NODE
+from mooring.engine.topologymanager.wide import AnyHints, Family
+from mooring.engine.topologymanager.widemerge import best_preferred
+from mooring.explanations.phrases import nodes_of
 from mooring.explanations.story import Chapter, Opinion, Pick, Refused, Run, Step, Taking, failed
-from mooring.lazy import dataclass, field, lazily
+from mooring.lazy import dataclass, field, lazily, replace
 
 with lazily():
     import mooring.engine.plugins.facts as plugin_facts
+
 
 POD_LEVEL_MANAGERS = "PodLevelResourceManagers"
 """The gate with which the managers serve pods with pod-level resources; older releases do not have it."""
@@ -51,8 +63,33 @@ class Circumstances:
 
     @cached_property
     def chapters(self) -> tuple[Chapter, ...]:
-        """The chapters, in the order in which things happened."""
-        return _chapters_of(self.pod, self.facts, self.settings, self.memory)
+        """The chapters, in the order in which things happened; containers that were not reached have none."""
+        mine = [fact for fact in self.facts if getattr(fact, "pod", self.pod.uid) == self.pod.uid]
+        merges, start = dict[str, tuple[HintsMerged, tuple[Opinion, ...]]](), 0
+        for position, fact in enumerate(mine):
+            if isinstance(fact, HintsMerged):
+                part, start = mine[start : position + 1], position + 1
+                given = last(part, HintsGiven)
+                container = given.container if given is not None else POD
+                merges[container] = fact, opinions_of(part, self.settings, fact.policy, self.memory)
+        steps: dict[str, list[Step]] = {}
+        told = False
+        for step in _steps(mine, plugins=self.settings.plugins is not None):
+            # A refusal is reported once.
+            if not (told and isinstance(step, cpus.CPUPinningFailed | MemoryPinningFailed)):
+                steps.setdefault(step.container, []).append(step)
+            told = failed(step)
+        reached = {getattr(fact, "container", POD) for fact in mine} | set(merges)
+        names = [POD] if POD in merges or POD in steps else []
+        names += [container.name for container in self.pod.containers if container.name in reached]
+        by_distance = self.settings.numa.distances is not None
+        scores = {fact.container: fact.score for fact in mine if isinstance(fact, HintScored)}
+        found = []
+        for name in names:
+            merge, opinions = merges.get(name, (None, ()))
+            request, done = _request(self.pod, name, self.settings), tuple(steps.get(name, ()))
+            found.append(Chapter(name, *request, opinions, merge, by_distance, scores.get(name), done))
+        return tuple(found)
 
     @property
     def refused_in(self) -> Chapter | None:
@@ -63,36 +100,6 @@ class Circumstances:
         """Return the last step of a kind in which the pod was refused; None when there is none."""
         chapter = self.refused_in
         return chapter.refusal(kind) if chapter is not None else None
-
-
-def _chapters_of(pod: Pod, facts: Sequence[object], settings: Settings, memory: MemoryState) -> tuple[Chapter, ...]:
-    """Return the chapters in the order in which things happened; containers that were not reached have none."""
-    mine = [fact for fact in facts if getattr(fact, "pod", pod.uid) == pod.uid]
-    merges, start = dict[str, tuple[HintsMerged, tuple[Opinion, ...]]](), 0
-    for position, fact in enumerate(mine):
-        if isinstance(fact, HintsMerged):
-            part, start = mine[start : position + 1], position + 1
-            given = last(part, HintsGiven)
-            container = given.container if given is not None else POD
-            merges[container] = fact, opinions_of(part, settings, fact.policy, memory)
-    steps: dict[str, list[Step]] = {}
-    told = False
-    for step in _steps(mine, plugins=settings.plugins is not None):
-        # A refusal is reported once.
-        if not (told and isinstance(step, cpus.CPUPinningFailed | MemoryPinningFailed)):
-            steps.setdefault(step.container, []).append(step)
-        told = failed(step)
-    reached = {getattr(fact, "container", POD) for fact in mine} | set(merges)
-    names = [POD] if POD in merges or POD in steps else []
-    names += [container.name for container in pod.containers if container.name in reached]
-    by_distance = settings.numa.distances is not None
-    scores = {fact.container: fact.score for fact in mine if isinstance(fact, HintScored)}
-    found = []
-    for name in names:
-        merge, opinions = merges.get(name, (None, ()))
-        request, done = _request(pod, name, settings), tuple(steps.get(name, ()))
-        found.append(Chapter(name, *request, opinions, merge, by_distance, scores.get(name), done))
-    return tuple(found)
 
 
 def _request(pod: Pod, container: str, settings: Settings) -> tuple[int, str]:
@@ -211,3 +218,152 @@ def _runs(facts: list[object]) -> Iterator[Run]:
             if isinstance(one, cpus.CPUsPicked | cpus.SharePicked)
         )
         yield Run(begun.place, begun.need, begun.candidates, chosen, picks)
+
+
+CPU = "cpu"
+MEMORY = "memory"
+
+MOST_TRIED = 64
+"""Sets of one size that are tried where the sets of a machine are too many to list."""
+
+Fact = TypeVar("Fact")
+
+
+def last(facts: Iterable[object], kind: type[Fact]) -> Fact | None:
+    """Return the last fact of a kind, or None."""
+    found: Fact | None = None
+    for fact in facts:
+        if isinstance(fact, kind):
+            found = fact
+    return found
+
+
+def opinions_of(facts: Sequence[object], settings: Settings, policy: str, memory: MemoryState) -> tuple[Opinion, ...]:
+    """Return the opinions behind one merge: CPUs first, then memory, then devices by name.
+
+    Providers without an opinion are left out. All types of memory have the same hints and are one opinion.
+
+    Args:
+        facts: from the first question to a provider to the result of the merge.
+        settings: of the node.
+        policy: the topology policy of the merge.
+        memory: the memory manager's state after the decision.
+    """
+    serving = mask_of(node for node, state in memory.nodes.items() if state.assignments)
+    given = last(facts, HintsGiven)
+    if given is None:
+        return ()
+    found: dict[str, AnyHints] = {}
+    for resource, hints in given.hints.items():
+        if hints is not None:
+            found.setdefault(MEMORY if is_memory(resource) else resource, hints)
+    asked = last(facts, MemoryHintsAsked)
+    if asked is not None and asked.hints is None:
+        # Nothing fits, and the topology manager gets no hint: the failure shows when memory is allocated.
+        found.setdefault(MEMORY, DONT_CARE)
+    order = sorted(found, key=lambda resource: (resource != CPU, resource != MEMORY, resource))
+    opinions = (_opinion(resource, found[resource], facts, settings, policy) for resource in order)
+    return tuple(replace(one, serving=serving) if one.nothing_fits else one for one in opinions)
+
+
+def _opinion(resource: str, hints: AnyHints, facts: Sequence[object], settings: Settings, policy: str) -> Opinion:
+    if isinstance(hints, Hints):
+        masks, indifferent = (*hints.preferred, *hints.others), True in hints.nil
+        sets: dict[str, Any] = {
+            "nodes": _union(masks),
+            "preferred": hints.preferred,
+            "alone": _union(mask for mask in hints.preferred if mask.bit_count() == 1),
+            "together": _union(hints.preferred),
+            "count": len(masks),
+            "narrowest": min((mask.bit_count() for mask in masks), default=0),
+        }
+    else:
+        sets, indifferent = _described(hints, settings.numa), False
+    wanted = sets["alone" if policy == SINGLE_NUMA_NODE else "together"]
+    suffices = indifferent or policy in (NONE, BEST_EFFORT) or bool(wanted & settings.numa.nodes)
+    asked = _asked(resource, facts, settings)
+    return Opinion(resource=resource, **asked, **sets, indifferent=indifferent, suffices=suffices)
+
+
+def _asked(resource: str, facts: Sequence[object], settings: Settings) -> dict[str, Any]:
+    """Return what a provider was asked about a resource, and from what it made its hints: members of its opinion."""
+    if resource == CPU:
+        cpus, topology = last(facts, CPUHintsAsked), settings.cpu.topology if settings.cpu is not None else None
+        if cpus is None or topology is None:
+            return {"asked": cpus}
+        free = {node: {CPU: (mask & cpus.available).bit_count()} for node, mask in topology.numa.items()}
+        bound = mask_of(node for node in nodes_of(topology, cpus.reusable) if node >= 0)
+        return {"asked": cpus, "need": {CPU: cpus.need}, "free": free, "bound": bound, "held": cpus.mismatch}
+    if resource == MEMORY:
+        memory = last(facts, MemoryHintsAsked)
+        if memory is None:
+            return {"asked": None, "held": True}
+        free = {node: {kind: types.get(kind, 0) for kind in memory.requests} for node, types in memory.free.items()}
+        return {"asked": memory, "need": memory.requests, "free": free, "groups": memory.groups}
+    devices = next((one for one in facts if isinstance(one, DeviceHintsAsked) and one.resource == resource), None)
+    if devices is None:
+        return {"asked": None}
+    near = {
+        node: {resource: sum(1 for mask in devices.free.values() if mask >> node & 1)}
+        for node in members(settings.numa.nodes)
+    }
+    return {"asked": devices, "need": {resource: devices.need}, "free": near, "held": devices.held > 0}
+
+
+def _described(family: Family, numa: NUMAInfo) -> dict[str, Any]:
+    """Return what is known of hints that are too many to list: each NUMA node is asked about by itself."""
+    universe = tuple(members(family.universe))
+    best = best_preferred([family], NUMAInfo(numa.nodes))
+    around = {next(preferred_around(family, 1 << node), 0) for node in universe} if best else set()
+    listed = tuple(mask for mask in family.listed if family.prefers(mask))
+    return {
+        "nodes": _union(family.listed) | (family.universe if family.describes(family.universe) else 0),
+        "preferred": (best,) if best else (),
+        "alone": _union(1 << node for node in universe if family.holds(1 << node) and family.prefers(1 << node)),
+        "together": _union((best, *listed, *around)),
+        "count": None,
+        "narrowest": family.narrowest(),
+    }
+
+
+def preferred_around(family: Family, node: int) -> Iterator[int]:
+    """Yield preferred sets that hold a node; of each size only the first few are tried."""
+    most = family.smallest
+    if (rule := family.sockets) is not None:
+        # A larger set touches more sockets than preferred sets do, or is not preferred either.
+        sizes = sorted([(socket & family.universe).bit_count() for socket in rule.nodes], reverse=True)
+        beside = (family.universe & ~_union(rule.nodes)).bit_count()
+        most = max(sum(sizes[: rule.span]) + beside, family.smallest)
+    for size in range(1 if rule is not None else most, most + 1):
+        for mask in islice(family.of_size(size, node), MOST_TRIED):
+            if mask not in family.barred and family.prefers(mask):
+                yield mask
+
+
+def _union(masks: Iterable[int]) -> int:
+    return reduce(or_, masks, 0)
+
+
+def is_followed(opinion: Opinion) -> bool:
+    """Tell whether an opinion is about devices that are held, and that CPUs and memory follow."""
+    return isinstance(opinion.asked, DeviceHintsAsked) and opinion.asked.follows
+
+
+def follows_words(resource: str, chapters: Iterable[Chapter]) -> str:
+    """Return what devices of a resource mean for CPUs and memory of an admitted pod; empty where nothing follows them.
+
+    Args:
+        resource: of a device plugin, or a DRA driver.
+        chapters: of the pod.
+    """
+    merges = [
+        chapter.merge
+        for chapter in chapters
+        for opinion in chapter.opinions
+        if chapter.merge is not None and opinion.resource == resource and is_followed(opinion)
+    ]
+    if not merges:
+        return ""
+    if all(merge.result.preferred for merge in merges):
+        return ", which CPUs and memory follow"
+    return f", which CPUs and memory cannot all follow; {merges[0].policy} admits that"

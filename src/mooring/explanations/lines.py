@@ -20,7 +20,7 @@ from mooring.engine.node.facts import PodNotSupported, PodWithdrawn
 from mooring.engine.plugins import facts as plugins
 from mooring.engine.topologymanager.facts import HintsMerged
 from mooring.engine.topologymanager.merge import SINGLE_NUMA_NODE
-from mooring.explanations.opinions import is_followed
+from mooring.explanations.chapters import is_followed
 from mooring.explanations.phrases import (
     amounts_text,
     joined,

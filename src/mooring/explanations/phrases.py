@@ -195,11 +195,7 @@ def sizes(*amounts: int) -> Callable[[int], str]:
     """
     if len({size(amount) for amount in amounts}) == len(set(amounts)):
         return size
-    return _exactly
-
-
-def _exactly(amount: int) -> str:
-    return str(Quantity.of_bytes(amount))
+    return lambda amount: str(Quantity.of_bytes(amount))
 
 
 def amounts_text(amounts: Mapping[str, int], text: Callable[[int], str] = size) -> str:
@@ -237,7 +233,9 @@ def node_sets(masks: Iterable[int]) -> str:
     """
     ordered = sorted((tuple(members(mask)) for mask in masks), key=lambda ids: (len(ids), ids))
     single = [ids[0] for ids in ordered if len(ids) == 1]
-    named = [_any_of(single)] if single else []
+    named = [f"node {' or '.join(map(str, single))}"] if single else []
+    if len(single) > 2:
+        named = [f"any of nodes {list_text(mask_of(single))}"]
     larger = ordered[len(single) :]
     for size, group in groupby(larger, key=len):
         sets = list(group)
@@ -250,10 +248,3 @@ def node_sets(masks: Iterable[int]) -> str:
     if more > 0:
         named[_NAMED_SETS:] = [f"{more} more {'set' if more == 1 else 'sets'}"]
     return " or ".join(named)
-
-
-def _any_of(nodes_: Sequence[int]) -> str:
-    """Return single NUMA nodes as alternatives; ids ascend."""
-    if len(nodes_) < 3:
-        return f"node {' or '.join(map(str, nodes_))}"
-    return f"any of nodes {list_text(mask_of(nodes_))}"

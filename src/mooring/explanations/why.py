@@ -19,8 +19,7 @@ from mooring.engine.node import Decision, admission
 from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.merge import NONE
 from mooring.explanations import reason as code
-from mooring.explanations.chapters import POD_LEVEL_MANAGERS, Circumstances, devices_of, why_left_out
-from mooring.explanations.opinions import follows_words
+from mooring.explanations.chapters import POD_LEVEL_MANAGERS, Circumstances, devices_of, follows_words, why_left_out
 from mooring.explanations.phrases import joined, nodes, nodes_of, plural, size
 from mooring.explanations.reason import Reason
 from mooring.explanations.remarks import spoken_remarks

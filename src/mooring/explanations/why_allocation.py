@@ -1,6 +1,7 @@
 """Why a pod was not admitted, in plain words: by the topology manager in a merge, or by a manager that failed after it.
 
 Every figure comes from the facts of the merge that failed, and every claim is checked against them before it is made.
+With the extension device-alignment also why CPUs and memory could not follow the devices that are held.
 """
 
 from __future__ import annotations
@@ -9,17 +10,17 @@ from collections.abc import Sequence
 from functools import reduce
 from operator import or_
 
-from mooring.engine.core.bits import NUMAMask, list_text
+from mooring.engine.core.bits import NUMAMask, list_text, members
 from mooring.engine.core.pod import ContainerKind
 from mooring.engine.core.topology import Topology
 from mooring.engine.cpumanager.facts import CPUHintsAsked, WholeCoresChecked
-from mooring.engine.devicemanager.facts import DevicesTaken
+from mooring.engine.devicemanager.facts import DeviceHintsAsked, DevicesTaken
 from mooring.engine.node import Decision
-from mooring.engine.topologymanager.merge import SINGLE_NUMA_NODE
+from mooring.engine.topologymanager.merge import RESTRICTED, SINGLE_NUMA_NODE
 from mooring.explanations import reason as code
-from mooring.explanations.chapters import Circumstances
-from mooring.explanations.opinions import CPU, MEMORY, wanted, why_followed
+from mooring.explanations.chapters import CPU, MEMORY, Circumstances, is_followed
 from mooring.explanations.phrases import (
+    amounts_text,
     device_words,
     fewest_nodes,
     joined,
@@ -29,10 +30,11 @@ from mooring.explanations.phrases import (
     only,
     per_node,
     plural,
+    positions,
     who,
 )
 from mooring.explanations.reason import Reason
-from mooring.explanations.story import Opinion, Taking
+from mooring.explanations.story import Chapter, Opinion, Taking
 from mooring.explanations.why_resources import (
     MAKE_ROOM,
     fewer_devices,
@@ -193,7 +195,7 @@ def why_affinity(decision: Decision, circumstances: Circumstances) -> Reason:
 
 def _conflict(opinions: Sequence[Opinion], policy: str) -> str:
     """Say that every resource could be served well, but not all in the same place; and what is short where one is."""
-    suits = {_LABELS.get(one.resource, one.resource): wanted(one, policy) for one in opinions if not one.indifferent}
+    suits = {_LABELS.get(one.resource, one.resource): _wanted(one, policy) for one in opinions if not one.indifferent}
     places: dict[str, list[str]] = {}
     for label, sets in suits.items():
         places.setdefault(node_sets(sets), []).append(label)
@@ -258,7 +260,18 @@ def _cpus(
             f" and already holds them on {where}, which {policy} rejects when the pod is admitted again",
             again,
         )
-    return _scattered(asked, now, topology, circumstances)
+    policy, cpu = circumstances.settings.topology_policy, circumstances.settings.cpu
+    free = {node: (mask & asked.available).bit_count() for node, mask in topology.numa.items()}
+    listed = f"free: {per_node(free)}"
+    advice = f"{MAKE_ROOM}, request fewer CPUs, or use topologyManagerPolicy best-effort."
+    reserved = cpu.reserved if cpu is not None else 0
+    if policy == SINGLE_NUMA_NODE and fewest_nodes(topology, asked.need, reserved) != 1:
+        advice = "Request fewer CPUs, reserve fewer, or use topologyManagerPolicy best-effort."
+    if policy == SINGLE_NUMA_NODE:
+        return Reason(code.NO_SINGLE_NODE, f", but no NUMA node has that many free ({listed})", advice)
+    return Reason(
+        code.TOO_MANY_NODES, f"; they take {_wider(asked, now, topology)}, so {policy} rejects them ({listed})", advice
+    )
 
 
 def _pinned(asked: CPUHintsAsked, now: int, topology: Topology, policy: str) -> Reason:
@@ -286,24 +299,57 @@ def _pinned(asked: CPUHintsAsked, now: int, topology: Topology, policy: str) -> 
     return Reason(code.PINNED_BY_EARLIER, clause, advice)
 
 
-def _scattered(asked: CPUHintsAsked, now: int, topology: Topology, circumstances: Circumstances) -> Reason:
-    policy, cpu = circumstances.settings.topology_policy, circumstances.settings.cpu
-    free = {node: (mask & asked.available).bit_count() for node, mask in topology.numa.items()}
-    listed = f"free: {per_node(free)}"
-    advice = f"{MAKE_ROOM}, request fewer CPUs, or use topologyManagerPolicy best-effort."
-    reserved = cpu.reserved if cpu is not None else 0
-    if policy == SINGLE_NUMA_NODE and fewest_nodes(topology, asked.need, reserved) != 1:
-        advice = "Request fewer CPUs, reserve fewer, or use topologyManagerPolicy best-effort."
-    if policy == SINGLE_NUMA_NODE:
-        return Reason(code.NO_SINGLE_NODE, f", but no NUMA node has that many free ({listed})", advice)
-    return Reason(
-        code.TOO_MANY_NODES, f"; they take {_wider(asked, now, topology)}, so {policy} rejects them ({listed})", advice
-    )
-
-
 def _wider(asked: CPUHintsAsked, now: int, topology: Topology) -> str:
     """Return how many nodes it takes now, and how many on an empty machine."""
     fewest = fewest_nodes(topology, asked.need)
     if not fewest < now:
         return "other NUMA nodes than it prefers"
     return f"{plural(now, 'NUMA node')} now and {fewest} on an empty machine (reserved CPUs counted)"
+
+
+def why_followed(chapter: Chapter, policy: str) -> Reason | None:
+    """Return the reason for a refusal that devices cause; None when no device is followed, or something else does.
+
+    Args:
+        chapter: in which the pod was refused.
+        policy: the node's topology policy.
+    """
+    tied = [opinion for opinion in chapter.opinions if is_followed(opinion)]
+    if not tied or chapter.merge is None:
+        return None
+    ruled = chapter.merge.policy
+    home = set[int].intersection(*({*_wanted(opinion, ruled)} for opinion in tied))
+    devices = [(one.resource, one.asked) for one in tied]
+    held = [f"{name} {positions(asked.free)}" for name, asked in devices if isinstance(asked, DeviceHintsAsked)]
+    holds = f"{who(chapter.container)} holds {joined(held)}"
+    looser = "deviceAlignment follow instead of require"
+    if policy in (RESTRICTED, SINGLE_NUMA_NODE):
+        looser = "deviceAlignment ignore, or topologyManagerPolicy best-effort"
+    if not home:
+        return Reason(
+            code.HELD_APART,
+            f"{holds}: no set of NUMA nodes suits all of them, which {ruled} requires.",
+            "Request devices that are near one another, for example by matchAttribute in a claim, or let CPUs and "
+            f"memory ignore some of them ({looser}).",
+        )
+    others = [opinion for opinion in chapter.opinions if opinion not in tied and not opinion.indifferent]
+    if not all(opinion.suffices for opinion in others):
+        return None
+    far = [opinion for opinion in others if home.isdisjoint(_wanted(opinion, ruled))] or others
+    gets = []
+    for opinion in far:
+        amount = amounts_text(opinion.need) if opinion.resource == MEMORY else opinion.resource
+        if opinion.resource == CPU:
+            amount = plural(opinion.need.get(CPU, 0), "exclusive CPU")
+        gets.append(f"{amount} only on {node_sets(_wanted(opinion, ruled))}")
+    return Reason(
+        code.FAR_FROM_DEVICES,
+        f"{holds}, but can get {joined(gets)}; {ruled} requires one place for all of them.",
+        "Remove a pod that has CPUs or memory where the devices are, request less, or let CPUs and memory come from "
+        f"elsewhere ({looser}).",
+    )
+
+
+def _wanted(opinion: Opinion, policy: str) -> list[int]:
+    """Return the sets of NUMA nodes that the policy would admit for one resource; of more than can be listed one."""
+    return [1 << node for node in members(opinion.alone)] if policy == SINGLE_NUMA_NODE else [*opinion.preferred]

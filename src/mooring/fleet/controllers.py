@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.kubelet.events import Offline, Online, Restart
-from mooring.engine.node.resize.feasibility import DEFERRED
+from mooring.engine.node.resources import DEFERRED
 from mooring.fleet.cluster import (
     REMADE,
     ClusterEvent,
@@ -35,6 +35,7 @@ from mooring.fleet.cluster import (
     Workload,
     asked_of,
 )
+from mooring.fleet.scheduler.scheduler import resize_victims
 from mooring.fleet.states import changing_cpus, restarting
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pods import resized_pod
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from mooring.fleet.simulation import Simulation
 
 
+_PREEMPTING: Final = "InPlacePodVerticalScalingSchedulerPreemption"
+"""Gate with which the scheduler makes room for a resize that a node defers (KEP-5836); here it is the node's."""
 REMADE_AFTER: Final = 1.0
 """Seconds after which a ReplicaSet or StatefulSet creates a pod for one that failed: they have no back-off, and a
 failed pod is noticed within about a second."""
@@ -275,10 +278,15 @@ class Operations:
             return
         wanted = asked_of(pod, asked.fields, asked.relations, preempts=asked.preempts)
         message = self._nodes.resize(record.node, event.pod, wanted)
+        if message.startswith(DEFERRED):
+            waiting = self._deferred.setdefault(record.node, {})
+            waiting[event.pod] = wanted
+            if self._nodes.at[record.node].kubelet.settings.gates[_PREEMPTING]:
+                victims = resize_victims(self._nodes, record.node, event.pod, wanted)
+                self._simulation.preempt(record.node, victims)
+                message = message if event.pod in waiting else ""
         if message:
             self.problems.append(f"{event.pod}: {message}")
-        if message.startswith(DEFERRED):
-            self._deferred.setdefault(record.node, {})[event.pod] = wanted
 
     def _happens(self, event: ClusterEvent) -> None:
         if isinstance(event, PodResize):

@@ -17,6 +17,7 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.pod import without_status
 from mooring.engine.devicemanager.state import DeviceState
+from mooring.engine.extensions.owners import claims_of
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.shapes import is_plain
 from mooring.engine.kubelet.start import start_on
@@ -57,6 +58,8 @@ class Assumed:
     """Node of which nothing can be said -> the reason."""
     releases: Counter[str] = field(default_factory=Counter)
     """What is said of kubelets of other releases."""
+    claiming: int = 0
+    """Running pods with claims for which their node's state has no CPUs."""
 
     def findings(self, waiting: int, ignored: Mapping[str, int]) -> Iterator[str]:
         """Yield what a reader has to know."""
@@ -83,6 +86,8 @@ class Assumed:
             yield f"{plural(self.elsewhere, 'pod')} on nodes that are not listed left out"
         if waiting:
             yield f"{plural(waiting, 'pod')} without a node left out"
+        if self.claiming:
+            yield f"{plural(self.claiming, 'running pod')} with claims that are assumed to take no CPU (MOOR-549)"
         for name, count in sorted(ignored.items()):
             yield f"{plural(count, 'pod')} {'has' if count == 1 else 'have'} {name}, which is not simulated"
 
@@ -244,6 +249,9 @@ class _Reading:
         self._assumed.unplaced += [
             one.name for one in pods if not is_plain(one.pod) and one.uid not in kubelet.node.active
         ]
+        held = {(one.namespace, one.name) for one in claims_of(kubelet.node.cpu).values()}
+        claims = [{(one.pod.namespace, name) for name in one.pod.claims} for one in pods]
+        self._assumed.claiming += sum(not one <= held for one in claims)
         machine, kind, state = described
         facts = kind.facts
         groups.append(

@@ -29,11 +29,11 @@ from mooring.inputs.decoding.fields import as_mapping, count_at, list_at, mappin
 from mooring.inputs.decoding.quantities import resource_list
 from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.machines.loader import load_machine
+from mooring.inputs.pods.cluster_objects import FINISHED
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_fields import SUBDOMAIN, check_name, with_allocated
 from mooring.inputs.pods.pod_files import check_identity
 from mooring.inputs.pods.pod_relations import PodSelector, label_requirements, pod_relations
-from mooring.inputs.pods.pod_status import FINISHED
 from mooring.inputs.pods.pods import DEFAULT_GATES, MIRROR, pod_from_object
 from mooring.inputs.pods.scheduling_fields import Operator, Requirement, Taint, scheduling_fields, taints_at
 

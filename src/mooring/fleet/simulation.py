@@ -8,14 +8,14 @@ decides. A pod that its kubelet refuses has failed; its controller decides what 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, Self
 
 from mooring.explanations.why import Prediction
 from mooring.fleet.cluster import NodeCluster, PodArrival, PodPhase, Record, Work, Workload
 from mooring.fleet.controllers import Controller, Operations, Orders, PodChange
 from mooring.fleet.documents import FleetSamplePart
-from mooring.fleet.nodes import Counts, NodeHistory, Nodes, Sampler
+from mooring.fleet.nodes import Counts, NodeHistory, Nodes, PlacedPod, Sampler
 from mooring.fleet.scheduler.scheduler import Queue, Scheduler, WaitingPod
 from mooring.fleet.scheduler.strategy import Strategy, feasible
 
@@ -246,10 +246,14 @@ class Simulation:
         found = self._scheduler.preempt(waiting.arrival.asked)
         if found is None:
             return None
-        for victim in found.victims:
-            self.preempted += 1
-            self.evict(self.on_node(found.node, victim.name))
+        self.preempt(found.node, found.victims)
         return found.node
+
+    def preempt(self, node: int, victims: Iterable[PlacedPod]) -> None:
+        """Evict pods from a node for one of higher priority."""
+        for victim in victims:
+            self.preempted += 1
+            self.evict(self.on_node(node, victim.name))
 
     def _bind(self, record: Record, node: int) -> None:
         arrival = record.arrival

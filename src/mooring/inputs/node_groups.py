@@ -34,6 +34,7 @@ MOST_NODES: Final = 100_000
 _FIELDS: Final = ("apiVersion", "kind", "metadata", "groups", "events")
 _GROUP_FIELDS: Final = (
     "name", "count", "machine", "config", "kubelet", "mooring", "devices", "release", "labels", "taints", "zones",
+    "dra",
 )  # fmt: skip
 
 
@@ -53,6 +54,8 @@ class NodeGroup:
     """Of the nodes in turn; empty where there are none."""
     source: str = ""
     """The file that describes it; empty where none does."""
+    drivers: Mapping[str, Any] = field(default_factory=dict)
+    """Driver of dynamic resource allocation -> the grouping of CPUs, or devices as a ResourceSlice lists them."""
     features: frozenset[str] | None = None
     """What the nodes declare; None where their configuration tells."""
 
@@ -169,6 +172,7 @@ def _group(content: Mapping[str, Any], file: str, config: tuple[str, ...]) -> No
         offered_devices(configuration.devices, machine),
         tuple(_texts(content, "zones")),
         file,
+        reading.mapping_at(content, "dra"),
     )
 
 

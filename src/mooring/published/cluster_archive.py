@@ -33,8 +33,8 @@ from mooring.inputs.decoding.fields import Document, as_mapping, only, part_at, 
 from mooring.inputs.decoding.files import STANDARD_INPUT
 from mooring.inputs.machines.archive import archive_bytes
 from mooring.inputs.machines.tree import Tree, open_tree
-from mooring.inputs.pods.cluster_objects import KINDS as DYNAMIC
-from mooring.inputs.pods.cluster_objects import objects_of
+from mooring.inputs.pods.claims import KINDS as DYNAMIC
+from mooring.inputs.pods.claims import objects_of
 from mooring.published.objects import FACTS, STATE
 
 NODE: Final = "Node"

@@ -214,8 +214,8 @@ def agreement_by_release(found: Iterable[ShadowStatus | ShadowDocument]) -> dict
                 unknown=one.count if one.verdict not in ("agreed", "differs") else 0,
             )
             sums[release] = sums.get(release, AgreementCounts()) + added
-    return dict(sorted(sums.items(), key=lambda item: _numbers(item[0])))
 
+    def numbers(release: str) -> list[int]:
+        return [int(part) for part in release.lstrip("v").split(".") if part.isdecimal()]
 
-def _numbers(release: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in release.lstrip("v").split(".") if part.isdecimal())
+    return {release: sums[release] for release in sorted(sums, key=numbers)}

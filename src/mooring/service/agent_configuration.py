@@ -117,7 +117,9 @@ def agent_configuration(
     merged = {**taken, **{name: value for name, value in named.items() if value is not None}}
     gates = {**mapping_at(taken, "featureGates"), **mapping_at(named, "featureGates")}
     configuration = kubelet.kubelet_config({**merged, "featureGates": gates}, source=source)
-    findings += _idle(configuration, path)
+    if configuration.cpu_manager_policy in ("", "none") and configuration.memory_manager_policy in ("", "None"):
+        message = f"{path} has CPU manager policy none and memory manager policy None, so that the agent places nothing"
+        findings.append(Finding("warning", "configuration", message))
     findings += _unreachable(options, path)
     mooring = replace(_mooring(parts.get(mooring_config.KIND)), release=options.kubelet_version)
     return AgentConfiguration(options, configuration, mooring, (path, *files), tuple(findings))
@@ -269,11 +271,3 @@ def _unreachable(options: AgentOptions, path: str) -> list[Finding]:
         message = f"{path} names no kubeconfig: rejected pods are held back instead of evicted"
         found.append(Finding("warning", "onRejection", message))
     return found
-
-
-def _idle(configuration: KubeletConfig, path: str) -> list[Finding]:
-    """Say when there is nothing for the agent to do."""
-    if configuration.cpu_manager_policy not in ("", "none") or configuration.memory_manager_policy not in ("", "None"):
-        return []
-    message = f"{path} has CPU manager policy none and memory manager policy None, so that the agent places nothing"
-    return [Finding("warning", "configuration", message)]

@@ -96,7 +96,11 @@ def cluster_of(config: SingleConfig, *, answer_time: float = ANSWER_TIME) -> Clu
     """
     parameters = client_adapter.ConnectionParams(timeout=httpx2.Timeout(answer_time))
     with _configuration_errors(str(config.fname or ""), config.context_name):
-        config = _with_absolute_token_file(config)
+        if (user := config.user) is not None and user.token_file is not None:
+            # Against the folder of the kubeconfig (client-go, clientcmd), as lightkube does not
+            config = config._replace(
+                user=msgspec.structs.replace(user, token_file=str(config.abs_file(user.token_file)))
+            )
         return Cluster(client_adapter.Client(config, parameters))
 
 
@@ -156,14 +160,6 @@ def configuration_at(server: str, kubeconfig: str = "") -> SingleConfig:
         found = configuration_of(kubeconfig)
         return found._replace(cluster=msgspec.structs.replace(found.cluster, server=server))
     return SingleConfig("default", Context(cluster="default"), ServerConfig(server), User())
-
-
-def _with_absolute_token_file(config: SingleConfig) -> SingleConfig:
-    """Resolve a token file against the folder of the kubeconfig (client-go, clientcmd), as lightkube does not."""
-    user = config.user
-    if user is None or user.token_file is None:
-        return config
-    return config._replace(user=msgspec.structs.replace(user, token_file=str(config.abs_file(user.token_file))))
 
 
 @contextmanager

@@ -158,7 +158,7 @@ class _Connection(asyncio.Protocol):
     def __init__(self, clients: _Clients) -> None:
         self._clients = clients
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=clients.limits.head)
-        self._received = bytearray()
+        self._received, self._unsent = bytearray(), bytearray()
         self._ended = False  # the client sends no more
         self._lost, self._heard, self._sent = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._sent.set()
@@ -315,17 +315,25 @@ class _Connection(asyncio.Protocol):
         if message["type"] == "http.response.start":
             status = HTTPStatus(message["status"])
             headers = list(message.get("headers", ()))
-            self._write(h11.Response(status_code=status, headers=headers, reason=status.phrase.encode()))
+            # A body of known length is there already: both go in one call of the system, and wake the client once.
+            follows = any(name == b"content-length" for name, _ in headers)
+            self._write(
+                h11.Response(status_code=status, headers=headers, reason=status.phrase.encode()), follows=follows
+            )
             return  # with what follows
         if body := b"" if self._is_head else message.get("body", b""):
-            self._write(h11.Data(data=body))
+            self._write(h11.Data(data=body), follows=not message.get("more_body", False))
         if not message.get("more_body", False):
             self._write(h11.EndOfMessage())
         await self._sent.wait()
 
-    def _write(self, event: h11.Event) -> None:
-        if not self._lost.is_set() and (data := self._http.send(event)):
-            self._transport.write(data)
+    def _write(self, event: h11.Event, *, follows: bool = False) -> None:
+        if self._lost.is_set():
+            return
+        self._unsent += self._http.send(event) or b""
+        if self._unsent and not follows:
+            self._transport.write(bytes(self._unsent))
+            self._unsent.clear()
 
     async def _refuse(self, status: HTTPStatus, text: str) -> None:
         """Answer with an error, after which the connection ends."""

@@ -4,9 +4,8 @@ gRPC takes 13 MB of memory and three threads that wake up several times a second
 imported when the first client connects. Then gRPC's own socket replaces the one that was there, and what the first
 clients send is relayed to it.
 
-Methods of a gRPC service, its errors and its limits, for the socket and for gRPC's own part behind it.
-
-Apart from both, because a socket imports gRPC when the first client connects.
+A peer that may connect may also send bytes that are no message. That is one line in the log and an error for the peer:
+neither a traceback nor an event of the daemon.
 """
 
 from __future__ import annotations
@@ -17,11 +16,19 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeAlias, TypeVar
 
 from mooring.engine.core.errors import InputError
+from mooring.lazy import lazily
 from mooring.service import daemon
 from mooring.service.logs import Log
+
+with lazily():
+    from concurrent import futures
+
+    import grpc
+    from google.protobuf import message as protobuf
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -112,8 +119,6 @@ class GRPCSocket:
         ready, _, _ = select.select([self._listener, self._closing], [], [])
         if self._closing in ready:
             return
-        from mooring.service.grpc_server import serve  # noqa: PLC0415 - late, as the module says
-
         try:
             end = serve(self._path, self._service, self._methods, self._log, CallLimits())
         except (InputError, OSError, RuntimeError) as error:
@@ -141,3 +146,94 @@ def _relay(client: socket.socket, path: str) -> None:
                 if not data:
                     return
                 other[one].sendall(data)
+
+
+def serve(path: str, service: str, methods: Methods, log: Log, limits: CallLimits) -> Callable[[], object]:
+    """Serve on a socket that replaces what has the name now; return what ends that.
+
+    Raises:
+        OSError: the socket cannot be made.
+        RuntimeError: as above.
+    """
+    place = Path(path)
+    first = daemon.beside(place)
+    workers = futures.ThreadPoolExecutor(limits.threads, service)
+    server = grpc.server(workers, maximum_concurrent_rpcs=limits.waiting)
+    for key, method in methods.items():
+        own, _, name = key.rpartition("/")
+        handlers = {name: _handler(f"{own or service}/{name}", method, log)}
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(own or service, handlers),))
+    try:
+        server.add_insecure_port(f"unix:{first}")
+        server.start()
+        daemon.put_in_place(first, place)
+    except (OSError, RuntimeError):
+        server.stop(None)
+        daemon.remove(str(first))
+        raise
+    return lambda: server.stop(limits.grace).wait()
+
+
+def serve_at_once(
+    path: str, service: str, methods: Methods, log: Log, limits: CallLimits, remedy: str
+) -> Callable[[], object]:
+    """Serve on a new socket, for a client that treats the appearance of its name as the start of the service.
+
+    Args:
+        path: of the socket.
+        service: full name of the service.
+        methods: by name.
+        log: of the daemon.
+        limits: of requests at once.
+        remedy: for a socket that cannot be made.
+
+    Returns:
+        What ends it and removes the name.
+
+    Raises:
+        InputError: there can be no such socket.
+    """
+    daemon.socket_path(path)
+    try:
+        end = serve(path, service, methods, log, limits)
+    except (OSError, RuntimeError) as error:
+        raise InputError(f"no socket can be created there: {error}", source=path, remedy=remedy) from None
+
+    def close() -> None:
+        daemon.remove(path)
+        end()
+
+    return close
+
+
+def _handler(name: str, method: Method[_Request], log: Log) -> grpc.RpcMethodHandler[Message, Message]:
+    def read(data: bytes) -> Any:
+        # An exception here would be logged by gRPC itself, with a traceback; a text says what is wrong with the bytes.
+        try:
+            return method.request.FromString(data)
+        except protobuf.DecodeError as error:
+            return f"{len(data)} bytes are no {method.request.DESCRIPTOR.name}: {error}"
+
+    def called(asked: _Request | str, context: grpc.ServicerContext) -> Message | Iterator[Message]:
+        if isinstance(asked, str):
+            log.warning("a malformed gRPC request was refused", method=name, problem=asked)
+            _abort(context, "INVALID_ARGUMENT", asked)
+        try:
+            return method.answer(asked)
+        except CallRefusedError as refused:
+            code, text = refused.code, refused.text
+        except Exception as error:
+            log.exception("internal error; the gRPC request was refused", method=name)
+            code, text = "INTERNAL", f"internal error: {type(error).__name__}"
+        _abort(context, code, text)
+
+    def written(answer: Message) -> bytes:
+        return answer.SerializeToString()
+
+    kind = grpc.unary_stream_rpc_method_handler if method.is_stream else grpc.unary_unary_rpc_method_handler
+    return kind(called, request_deserializer=read, response_serializer=written)
+
+
+def _abort(context: grpc.ServicerContext, code: Code, text: str) -> NoReturn:
+    context.abort(grpc.StatusCode[code], text)
+    raise AssertionError("abort does not return")

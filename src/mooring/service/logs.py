@@ -209,22 +209,18 @@ class Lines:
     def _run(self) -> None:
         while (text := self._waiting.get()) is not None:
             with suppress(OSError):
-                self._write(text.encode(errors="backslashreplace"))
-            if self._waiting.empty() and (count := self._counted()):
-                self._report(count)
-
-    def _counted(self) -> int:
-        with self._lock:
-            count, self._left_out = self._left_out, 0
-            return count
-
-    def _write(self, data: bytes) -> None:
-        # Not through sys.stderr: its lock, held by a thread that waits, would abort the process at its end.
-        while data:
-            try:
-                data = data[os.write(self._descriptor, data) :]
-            except BlockingIOError:
-                select.select((), (self._descriptor,), ())
+                data = text.encode(errors="backslashreplace")
+                # Not through sys.stderr: its lock, held by a thread that waits, would abort the process at its end.
+                while data:
+                    try:
+                        data = data[os.write(self._descriptor, data) :]
+                    except BlockingIOError:
+                        select.select((), (self._descriptor,), ())
+            if self._waiting.empty():
+                with self._lock:
+                    count, self._left_out = self._left_out, 0
+                if count:
+                    self._report(count)
 
 
 Attribute: TypeAlias = str | int | float | bool

@@ -238,7 +238,13 @@ def _opinion_rows(
 ) -> Iterator[DecisionRow]:
     """Yield one row for each type that was requested; the types of memory share their hints."""
     if isinstance(opinion.asked, DeviceHintsAsked) and opinion.asked.follows:
-        yield _followed_row(opinion, opinion.asked, nodes)
+        # Devices are held already, and CPUs and memory follow them.
+        held = []
+        for node in nodes:
+            names = joined(sorted(name for name, mask in opinion.asked.free.items() if mask >> node & 1))
+            mark = _mark(opinion, node)
+            held.append(DecisionCell(mark, names, tooltip=f"NUMA node {node}: {names or 'none'} held, {mark.value}"))
+        yield DecisionRow(opinion.resource, tuple(held), f"{opinion.asked.need} held, CPUs and memory follow")
         return
     # CPUs that earlier containers of the pod left on each NUMA node, besides the free ones.
     asked, left = opinion.asked, dict[int, int]()
@@ -267,16 +273,6 @@ def _opinion_rows(
             cells.append(DecisionCell(mark, free, more, tooltip, required))
         requested = f"{_amount(kind, need)} requested"
         yield DecisionRow(kind, tuple(cells), f"{requested}; nothing fits" if opinion.nothing_fits else requested)
-
-
-def _followed_row(opinion: Opinion, asked: DeviceHintsAsked, nodes: Sequence[int]) -> DecisionRow:
-    """Return the row of devices that are held already, and that CPUs and memory follow."""
-    cells = []
-    for node in nodes:
-        here = joined(sorted(name for name, mask in asked.free.items() if mask >> node & 1))
-        mark = _mark(opinion, node)
-        cells.append(DecisionCell(mark, here, tooltip=f"NUMA node {node}: {here or 'none'} held, {mark.value}"))
-    return DecisionRow(opinion.resource, tuple(cells), f"{asked.need} held, CPUs and memory follow")
 
 
 def _unhealthy(here: Sequence[DeviceView]) -> str:

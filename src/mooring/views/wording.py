@@ -148,19 +148,13 @@ def _box_facts(box: BoxView, view: NodeView) -> tuple[str, ...]:
     if not nodes:
         return ()
     node = nodes[0]
-    return (
-        _cpu_fact(node),
-        f"{size(node.memory_bytes)} {node.memory_kind}".strip() if node.memory_bytes else "no memory",
-    )
-
-
-def _cpu_fact(node: NUMAView) -> str:
-    """Return how many CPUs of a NUMA node are free, or what else is to be said of its CPUs."""
+    # How many CPUs are free, or what else is to be said of them.
+    cpus = plural(len(node.cpus), "CPU")
     if not node.cpus:
-        return "memory only" if node.memory_bytes else "empty"
-    if node.counts.get(CPUUse.FREE) or node.counts.get(CPUUse.EXCLUSIVE):
-        return f"{node.counts.get(CPUUse.FREE, 0)} of {len(node.cpus)} free"
-    return plural(len(node.cpus), "CPU")
+        cpus = "memory only" if node.memory_bytes else "empty"
+    elif node.counts.get(CPUUse.FREE) or node.counts.get(CPUUse.EXCLUSIVE):
+        cpus = f"{node.counts.get(CPUUse.FREE, 0)} of {len(node.cpus)} free"
+    return cpus, f"{size(node.memory_bytes)} {node.memory_kind}".strip() if node.memory_bytes else "no memory"
 
 
 def cpu_sentence(cpu: CPUView, view: NodeView) -> str:

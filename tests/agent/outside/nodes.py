@@ -21,7 +21,7 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
-from mooring.engine.node.metrics.metrics import Metrics, fold
+from mooring.engine.node.metrics import Metrics, fold
 from mooring.inputs.machines.loader import load_machine
 from mooring.inputs.pods.pods import pod_from_object
 from mooring.service.agent_configuration import FIXED_BY_DEFAULT

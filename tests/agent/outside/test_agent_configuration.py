@@ -10,19 +10,25 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.agent.outside.nodes import STATIC, busy, pod, started
+from tests.agent.outside.nodes import STATIC, busy, pod, snapshot_of, started
+from tests.service.recorded_log import RecordedLog
 
-from mooring.agent.reload import PERIOD, READ_WITH, RESTART, ConfigurationWatch, engine_refusal, restart_reasons
+from mooring.agent.metrics import AgentMetrics
+from mooring.agent.reactor.response import EventOutcome, Refused
+from mooring.agent.reload import PERIOD, READ_WITH, RESTART, ConfigurationReloader, engine_refusal, restart_reasons
 from mooring.agent.startup import choices_of
 from mooring.agent.state import Options
+from mooring.agent.status import Published
+from mooring.documents.status import ConfigurationPart
 from mooring.engine.core.config import AssignedScope, KubeletConfig, MooringConfig
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.release import NEWEST
@@ -361,19 +367,31 @@ class Clock:
 class Watched:
     """A file and a watch over it."""
 
-    def __init__(
-        self,
-        folder: Path,
-        accepts: Callable[[AgentConfiguration], str] = lambda _: "",
-        take_up: Callable[[AgentConfiguration], str] = lambda _: "",
-    ) -> None:
+    def __init__(self, folder: Path) -> None:
         self.file, self.clock = folder / "agent.yaml", Clock()
         self.write("")
+        self.shown: list[ConfigurationPart] = []
+        self.asked = 0
+        self.between = ""
+        """What the state that has changed meanwhile is the reason for, not to take up what was accepted."""
+        told = busy()
+        state = told.state()
 
         def load() -> AgentConfiguration:
             return load_agent_configuration(str(self.file))
 
-        self.watch = ConfigurationWatch(load(), load, accepts, take_up, self.clock)
+        def apply(_decide: object) -> EventOutcome:
+            self.asked += 1
+            return EventOutcome(state, Refused(self.between)) if self.between else EventOutcome(state)
+
+        def show(configuration: ConfigurationPart) -> None:
+            self.shown.append(configuration)
+
+        published = Published(snapshot_of(told))
+        holder = SimpleNamespace(state=state, apply=apply, show=show)
+        beginning = SimpleNamespace(configuration=load(), load=load)
+        metrics, log = AgentMetrics(published), RecordedLog()
+        self.watch = ConfigurationReloader(beginning, holder, published, metrics, log, self.clock)  # type: ignore[arg-type]
 
     def write(self, options: str, kubelet: str = KUBELET) -> None:
         beside = self.file.with_name("new")
@@ -382,13 +400,11 @@ class Watched:
 
     def polled(self, times: int = 2) -> list[str]:
         """Return what came of so many looks: ``taken`` or the refusal."""
-        found = []
+        self.shown.clear()
         for _ in range(times):
             self.clock.pass_time()
-            is_taken = self.watch.poll()
-            if is_taken is not None:
-                found.append("taken" if is_taken else self.watch.refusal)
-        return found
+            self.watch.check()
+        return [one.refusal or "taken" for one in self.shown]
 
 
 def test_a_change_is_taken_up_when_it_has_come_to_rest(tmp_path: Path) -> None:
@@ -397,39 +413,39 @@ def test_a_change_is_taken_up_when_it_has_come_to_rest(tmp_path: Path) -> None:
     watched.write("onRejection: evict")
     assert watched.polled(1) == [], "it may still be written"
     assert watched.polled(1) == ["taken"]
-    assert watched.watch.current.options.on_rejection is OnRejection.EVICT
-    assert watched.watch.generation == 2
+    assert watched.watch.options.on_rejection is OnRejection.EVICT
+    assert watched.shown[-1].generation == 2
     assert watched.polled(3) == []
 
 
 def test_nothing_is_looked_at_between_two_looks(tmp_path: Path) -> None:
     watched = Watched(tmp_path)
     watched.write("onRejection: evict")
-    assert [watched.watch.poll() for _ in range(5)] == [None] * 5
+    for _ in range(5):
+        watched.watch.check()
+    assert watched.shown == []
 
 
 def test_asking_takes_it_up_at_once(tmp_path: Path) -> None:
     watched = Watched(tmp_path)
     watched.write("logLevel: debug")
-    watched.watch.ask()
-    assert watched.watch.poll() is True
-    assert watched.watch.current.options.log_level.value == "debug"
-    watched.watch.ask()
-    assert watched.watch.poll() is not None, "asked again it is read again"
+    for generation in (2, 3):
+        watched.watch.ask()
+        watched.watch.check()
+        assert [one.generation for one in watched.shown[1:]] == [3][: generation - 2], "asked again it is read again"
+    assert watched.watch.options.log_level.value == "debug"
 
 
 @pytest.mark.parametrize("damage", ["onRejectoin: evict", "]"])
 def test_an_invalid_change_is_reported_once_and_the_old_configuration_stays(damage: str, tmp_path: Path) -> None:
     watched = Watched(tmp_path)
-    before = watched.watch.current
+    before = watched.watch.options
     watched.write(damage)
     (refusal,) = watched.polled(5)
     assert refusal.startswith(str(watched.file))
-    assert watched.watch.current is before
-    assert watched.watch.refusal == refusal
+    assert watched.watch.options is before
     watched.write("logLevel: debug")
     assert watched.polled() == ["taken"]
-    assert watched.watch.refusal == ""
 
 
 def test_a_file_that_goes_away_changes_nothing(tmp_path: Path) -> None:
@@ -449,34 +465,17 @@ def test_a_change_that_needs_a_restart_is_refused_as_a_whole(tmp_path: Path) -> 
         "stateDir needs a restart: the state of the running containers is in the old folder; "
         "pluginIndex needs a restart: the plugin is registered under the old index"
     )
-    assert watched.watch.current.options == AgentOptions()
+    assert watched.watch.options == AgentOptions()
 
 
 def test_what_the_engine_does_not_take_up_after_all_is_refused_and_nothing_else_changes(tmp_path: Path) -> None:
-    taken: list[AgentConfiguration] = []
-
-    def take_up(new: AgentConfiguration) -> str:
-        taken.append(new)
-        return "somebody came between"
-
-    watched = Watched(tmp_path, take_up=take_up)
-    before = watched.watch.current
+    watched = Watched(tmp_path)
+    watched.between, before = "somebody came between", watched.watch.options
     watched.write("logLevel: debug")
     assert watched.polled(4) == ["somebody came between"]
-    assert len(taken) == 1
-    assert watched.watch.current is before
-    assert (watched.watch.generation, watched.watch.refusal) == (1, "somebody came between")
-
-
-def test_nothing_is_taken_up_that_is_refused(tmp_path: Path) -> None:
-    def take_up(_: AgentConfiguration) -> str:
-        raise AssertionError
-
-    watched = Watched(tmp_path, accepts=lambda _: "no", take_up=take_up)
-    watched.write("stateDir: /elsewhere")
-    assert len(watched.polled()) == 1
-    watched.write("", KUBELET + "topologyManagerPolicy: restricted\n")
-    assert watched.polled() == ["no"]
+    assert watched.asked == 1
+    assert watched.watch.options is before
+    assert watched.shown[-1].generation == 1
 
 
 READ_BY = {
@@ -524,19 +523,25 @@ def test_extensions_of_the_engine_alone_need_no_restart() -> None:
     assert restart_reasons(old, new) == ()
 
 
-def test_only_what_concerns_the_engine_is_asked_of_it(tmp_path: Path) -> None:
+def test_only_what_concerns_the_engine_is_asked_of_it_and_its_no_takes_nothing_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[AgentConfiguration] = []
 
-    def accepts(new: AgentConfiguration) -> str:
+    def refusal(_kubelet: object, new: AgentConfiguration) -> str:
         asked.append(new)
         return "no"
 
-    watched = Watched(tmp_path, accepts)
+    monkeypatch.setattr("mooring.agent.reload.engine_refusal", refusal)
+    watched = Watched(tmp_path)
     watched.write("logLevel: debug")
-    assert (watched.polled(), asked) == (["taken"], [])
+    assert (watched.polled(), asked, watched.asked) == (["taken"], [], 1)
+    watched.write("logLevel: debug\nstateDir: /elsewhere", KUBELET + "topologyManagerPolicy: restricted\n")
+    assert (len(watched.polled()), asked) == (1, [])
     watched.write("logLevel: debug", KUBELET + "topologyManagerPolicy: restricted\n")
     assert watched.polled() == ["no"]
     assert [one.kubelet.topology_manager_policy for one in asked] == ["restricted"]
+    assert watched.asked == 1
 
 
 def test_reasons_for_a_restart_are_of_fields_that_there_are() -> None:

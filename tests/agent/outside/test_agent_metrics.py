@@ -45,7 +45,7 @@ from mooring.agent.status import (
 from mooring.documents.status import RuntimePart
 from mooring.engine.core.bits import NO_NODES
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.node.metrics.metrics import samples
+from mooring.engine.node.metric_names import samples
 from mooring.service.agent_configuration import AgentConfiguration
 from mooring.service.daemon import Heartbeat
 from mooring.service.logs import Lines

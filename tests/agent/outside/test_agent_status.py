@@ -41,7 +41,7 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.moment import SECOND, Moment
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
-from mooring.engine.node.metrics.metrics import Metrics
+from mooring.engine.node.metrics import Metrics
 from mooring.inputs.machines.loader import load_machine
 from mooring.service.agent_configuration import FIXED_BY_DEFAULT
 from mooring.service.agent_status import ask_machine, ask_status, read_status

@@ -17,7 +17,8 @@ from tests.agent.pods.fault_injector import PATIENCE, Fault, FaultInjector, pod_
 from tests.patience import until
 
 from mooring.agent.effects import ClusterEvent, EventSubject, Evict, about_node, about_pod
-from mooring.agent.eviction import (
+from mooring.agent.pods.cluster import AgentAccount, NoCluster, announce, connector, own_accounts
+from mooring.agent.pods.eviction import (
     BURST,
     FIRST_INTERVAL,
     LONGEST_INTERVAL,
@@ -26,7 +27,6 @@ from mooring.agent.eviction import (
     EventBook,
     EventWrite,
 )
-from mooring.agent.pods.cluster import AgentAccount, NoCluster, announce, connector, own_accounts
 from mooring.agent.pods.writer import CHECKING, MOST_TRIES, ClusterWriter
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding

@@ -16,15 +16,14 @@ import threading
 import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError
 from tests import patience
-from tests.agent.nri.runtime_side import TIMEOUT, RuntimeSide, about, container_to, pod_to, update_from
+from tests.agent.nri.runtime_side import RuntimeSide, about, container_to, pod_to, update_from
 from tests.agent.simulated_runtime import KilledError, Runtime, Stage
 
 from mooring.agent.nri import messages
@@ -46,7 +45,6 @@ from mooring.agent.nri.types import Runtime as Introduction
 from mooring.engine.core.errors import InputError
 from mooring.service.agent_status import ask_status
 
-_CONTAINERD = Introduction("containerd", "v2.1.9")
 _METHODS = {event: method for method, event in EVENT_METHODS.items()}
 _Result = TypeVar("_Result")
 
@@ -55,7 +53,7 @@ _Result = TypeVar("_Result")
 class Manners:
     """How a runtime behaves."""
 
-    introduction: Introduction = _CONTAINERD
+    introduction: Introduction
     timeout: float = 2.0
     """Seconds that it waits for an answer."""
     registration_timeout: float = 5.0
@@ -63,13 +61,7 @@ class Manners:
     split: int = 0
     """Pods and containers in a part of a Synchronize; 0 for all in one."""
 
-    @property
-    def has_event_methods(self) -> bool:
-        """Whether events come as calls of their own, as from NRI 0.12 on."""
-        return bool(self.introduction.nri_version)
 
-
-OLD = Manners()
 NEW = Manners(Introduction("containerd", "v2.4.2", "v0.12.3"), split=3)
 
 
@@ -146,17 +138,13 @@ class Link:
         return [update_from(one) for one in reply.update]
 
     def state_change(self, event: Event, pod: PodSandbox | None, container: RuntimeContainer | None) -> None:
-        message = (
-            messages.ContainerRequestMessage()
-            if self.manners.has_event_methods
-            else messages.StateChangeEventMessage(event=event)
-        )
+        message = messages.ContainerRequestMessage()
         if pod is not None:
             message.pod.CopyFrom(pod_to(pod))
         if container is not None:
             message.container.CopyFrom(container_to(container))
         try:
-            self._call(_METHODS[event] if self.manners.has_event_methods else "StateChange", message, "UpdatesResponse")
+            self._call(_METHODS[event], message, "UpdatesResponse")
         except RefusalError as refusal:
             self.heard(event.name, str(refusal))
             if event is Event.START_CONTAINER:
@@ -187,7 +175,7 @@ class WiredRuntime:
     """A runtime with a socket. Everything that it does happens under :attr:`lock`, one thing after another."""
 
     path: Path
-    manners: Manners = OLD
+    manners: Manners
     runtime: Runtime = field(default_factory=Runtime)
     lock: threading.RLock = field(default_factory=threading.RLock)
     synchronized: int = 0
@@ -210,29 +198,6 @@ class WiredRuntime:
         """Do something as the runtime; what waits behind it are new plugins."""
         with self.lock:
             return work(self.runtime)
-
-    @contextmanager
-    def waiting_long(self) -> Iterator[None]:
-        """Have the patience of a test with whoever is connected or comes, until the end of the block."""
-        usual = self.manners
-        self._behave(replace(usual, timeout=TIMEOUT))
-        try:
-            yield
-        finally:
-            self._behave(usual)
-
-    def _behave(self, manners: Manners) -> None:
-        with self.lock:
-            self.manners = manners
-            if self._link is not None:
-                self._link.manners = manners
-
-    @property
-    def has_plugin(self) -> bool:
-        """Whether a plugin is there that was told everything, and whose connection is not known to be gone."""
-        with self.lock:
-            link = self._link
-            return link is not None and self.runtime.plugin is link and link.side.connection.lost is None
 
     def close(self) -> None:
         """Hang up on everybody."""
@@ -290,8 +255,6 @@ class Kubelet:
     """Runs pods and takes them away again."""
 
     wired: WiredRuntime
-    annotations: dict[str, str] = field(default_factory=dict)
-    """Of every pod; long ones make long messages."""
     containers: int = 0
     """How many were made."""
     refused: int = 0
@@ -300,7 +263,7 @@ class Kubelet:
 
     def run(self, uid: str, *cpus: int) -> str:
         """Run a pod with a container for each number of CPUs; return its sandbox."""
-        sandbox = self.wired.does(lambda runtime: runtime.run_sandbox(uid, f"name-{uid}", self.annotations))
+        sandbox = self.wired.does(lambda runtime: runtime.run_sandbox(uid, f"name-{uid}", {}))
         for number, count in enumerate(cpus):
             self.start(sandbox, f"c{number}", count)
         return sandbox
@@ -321,13 +284,6 @@ class Kubelet:
         if cpus:
             self.exclusive[made] = cpus
         return made
-
-    def resize(self, container: str, shares: int) -> None:
-        """Update a container's shares; a refusal counts and changes nothing."""
-        try:
-            self.wired.does(lambda runtime: runtime.update(container, LinuxResources(shares=shares)))
-        except RefusalError:
-            self.refused += 1
 
     def stop(self, container: str) -> None:
         """Stop and remove a container."""

@@ -23,9 +23,9 @@ from lightkube.resources.events_v1 import Event
 from lightkube.resources.policy_v1 import PodDisruptionBudget
 
 from mooring.agent.effects import ClusterEvent, EventSubject
-from mooring.agent.eviction import TAINT, EventWrite, evict_pod, set_taint, write_event
 from mooring.agent.nri.types import PodSandbox
 from mooring.agent.pods.api import APIPods
+from mooring.agent.pods.eviction import TAINT, EventWrite, evict_pod, set_taint, write_event
 from mooring.agent.pods.writer import ClusterWriter
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import ContainerKind, QoS

@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.agent.wire.fault_proxy import Act, Fault, FaultProxy, Way
-from tests.agent.wire.faults import (
+from tests.e2e.containerd.agent_process import AgentProcess, agent_on, pod_on, whole_cpus
+from tests.e2e.containerd.cri import CRIError, Pod
+from tests.e2e.containerd.fault_proxy import Act, Fault, FaultProxy, Way
+from tests.e2e.containerd.faults import (
     cut_after,
     cut_before,
     cut_within,
@@ -33,8 +35,6 @@ from tests.agent.wire.faults import (
     overwritten,
     swap,
 )
-from tests.e2e.containerd.agent_process import AgentProcess, agent_on, pod_on, whole_cpus
-from tests.e2e.containerd.cri import CRIError, Pod
 from tests.e2e.containerd.plugin import Watching, plugged
 from tests.e2e.containerd.runtime import CGROUPS, UNIFIED, Runtime, read_cgroup
 from tests.e2e.runtimes import running

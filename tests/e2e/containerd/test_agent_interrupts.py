@@ -12,7 +12,7 @@ from tests.e2e.containerd.runtime import Runtime
 from tests.e2e.containerd.test_agent_e2e_uninstall import left
 from tests.patience import until
 
-from mooring.agent.interrupt_files import IRQFiles
+from mooring.agent.interrupts.files import IRQFiles
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.extensions.interrupts import NEW
 
@@ -46,13 +46,13 @@ logLevel: debug
 
 def shown() -> dict[int, CPUSet]:
     """Return where interrupts may go now, by number; :data:`NEW` stands for those to come."""
-    return {one.number: one.allowed for one in FILES.read().interrupts}
+    return {one.number: one.allowed for one in FILES.read()}
 
 
 @pytest.fixture
 def before() -> Iterator[dict[int, CPUSet]]:
     """Where they may go before the agent came; they are there again in the end, whatever happens."""
-    looked = FILES.read().interrupts
+    looked = FILES.read()
     there = {one.number: one.allowed for one in looked}
     movable = [one for one in looked if one.number != NEW and not one.managed]
     if not any(FILES.write(one.number, one.allowed) is None for one in movable):
@@ -69,7 +69,7 @@ def on_second_cpu(there: dict[int, CPUSet]) -> set[int]:
 
 
 def managed() -> set[int]:
-    return {one.number for one in FILES.read().interrupts if one.managed}
+    return {one.number for one in FILES.read() if one.managed}
 
 
 def configuration(node: Runtime, mode: str) -> str:

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from mooring.agent.interrupt_files import (
+from mooring.agent.interrupts.files import (
     InterruptJournal,
     InterruptTrouble,
     IRQFiles,
 )
-from mooring.agent.interrupts import restore_interrupts
+from mooring.agent.interrupts.reconcile import restore_interrupts
 from mooring.agent.store import INTERRUPT_FILE
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.extensions.interrupts import NEW, Interrupt, Memory
@@ -25,9 +25,9 @@ FILES = IRQFiles()
 DIES = """
 import os, signal, sys
 from pathlib import Path
-from mooring.agent.interrupt_files import IRQFiles
-from mooring.agent.interrupt_files import InterruptJournal
-from mooring.agent.interrupt_files import InterruptWriter
+from mooring.agent.interrupts.files import IRQFiles
+from mooring.agent.interrupts.files import InterruptJournal
+from mooring.agent.interrupts.files import InterruptWriter
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.extensions.interrupts import InterruptCPUs, Owner
 from mooring.engine.extensions.interrupts import steer
@@ -36,8 +36,8 @@ folder, number, closed = Path(sys.argv[1]), int(sys.argv[2]), CPUSet.parse(sys.a
 files = IRQFiles()
 journal = InterruptJournal(folder, files.boot())
 looked = files.read()
-one = [each for each in looked.interrupts if each.number == number]
-steering = steer(one, journal.read(), [Owner("pod", closed)], InterruptCPUs(looked.online, CPUSet()))
+one = [each for each in looked if each.number == number]
+steering = steer(one, journal.read(), [Owner("pod", closed)], InterruptCPUs(files.online(), CPUSet()))
 InterruptWriter(files, journal, lambda step, trouble: None).carry_out(steering)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -56,9 +56,7 @@ def quiet() -> Iterator[Interrupt]:
         pytest.skip("needs root")
     looked = FILES.read()
     may_move = [
-        one
-        for one in looked.interrupts
-        if one.number != NEW and not one.managed and len(one.allowed & looked.online) > 1
+        one for one in looked if one.number != NEW and not one.managed and len(one.allowed & FILES.online()) > 1
     ]
     # Written as it is: what cannot be written back is not touched.
     one = next((one for one in may_move if FILES.write(one.number, one.allowed) is None), None)
@@ -69,8 +67,8 @@ def quiet() -> Iterator[Interrupt]:
 
 
 def test_whoever_moved_an_interrupt_and_was_killed_is_made_up_for(quiet: Interrupt, tmp_path: Path) -> None:
-    closed = CPUSet.of(next(iter(quiet.allowed & FILES.read().online)))
-    others = {one.number: one.allowed for one in FILES.read().interrupts if one.number != quiet.number}
+    closed = CPUSet.of(next(iter(quiet.allowed & FILES.online())))
+    others = {one.number: one.allowed for one in FILES.read() if one.number != quiet.number}
     ended = subprocess.run(
         [sys.executable, "-c", DIES, str(tmp_path), str(quiet.number), str(closed)], check=False, timeout=60
     )
@@ -80,11 +78,11 @@ def test_whoever_moved_an_interrupt_and_was_killed_is_made_up_for(quiet: Interru
     assert restore_interrupts("/", tmp_path) == ()
     assert allowed(quiet.number) == quiet.allowed
     assert InterruptJournal(tmp_path, FILES.boot()).read() == Memory()
-    assert {one.number: one.allowed for one in FILES.read().interrupts if one.number != quiet.number} == others
+    assert {one.number: one.allowed for one in FILES.read() if one.number != quiet.number} == others
 
 
 def test_what_somebody_else_has_written_meanwhile_stays(quiet: Interrupt, tmp_path: Path) -> None:
-    first, second, *_ = quiet.allowed & FILES.read().online
+    first, second, *_ = quiet.allowed & FILES.online()
     subprocess.run([sys.executable, "-c", DIES, str(tmp_path), str(quiet.number), str(first)], check=False, timeout=60)
     assert first not in allowed(quiet.number)
     assert FILES.write(quiet.number, CPUSet.of(first)) is None
@@ -96,7 +94,7 @@ def test_what_somebody_else_has_written_meanwhile_stays(quiet: Interrupt, tmp_pa
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_an_interrupt_that_the_kernel_manages_refuses() -> None:
-    managed = [one for one in FILES.read().interrupts if one.managed]
+    managed = [one for one in FILES.read() if one.managed]
     if not managed:
         pytest.skip("this machine has no managed interrupt")
     assert FILES.write(managed[0].number, managed[0].allowed) is InterruptTrouble.MANAGED

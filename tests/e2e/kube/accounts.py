@@ -25,7 +25,7 @@ from tests.e2e.kubelet.patience import until
 from tests.e2e.kubelet.rights import binding_of, give_rights, kubeconfig_of, token_of
 
 from mooring.agent.effects import ClusterEvent, EventSubject
-from mooring.agent.eviction import EventWrite, evict_pod, set_condition, set_taint, write_event
+from mooring.agent.pods.eviction import EventWrite, evict_pod, set_condition, set_taint, write_event
 from mooring.cluster.deployment.tasks import DAEMON_SET, leave, renew_secrets
 from mooring.cluster.dra.objects import ClaimObjects
 from mooring.cluster.extender.binding import ClusterPodAPI
@@ -449,7 +449,7 @@ def take_lease(deployed: Deployed, account: str) -> None:
 
 @contextlib.contextmanager
 def objects_of(deployed: Deployed, account: str) -> Iterator[ClaimObjects]:
-    objects = ClaimObjects(partial(deployed.configuration, account))
+    objects = ClaimObjects(partial(deployed.connect, account))
     with contextlib.closing(objects):
         yield objects
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from tests.e2e.kube.conftest import Parts, forget
@@ -28,14 +28,9 @@ from tests.e2e.kubelet.claiming import CLAIMS, GROUP
 from tests.e2e.kubelet.devices.driver import NUMA_NODE, claim_for, class_of, request_of
 from tests.e2e.kubelet.patience import until
 
-from mooring.cluster.dra.devices import slices
 from mooring.cluster.play.nodes import PlayedNode
 from mooring.engine.core.config import DEVICE_ALIGNMENT, MooringConfig
-from mooring.engine.devicemanager.state import Device
-from mooring.engine.extensions.device_alignment import claimed_devices
-from mooring.engine.kubelet.events import Admit, EventResult, Living
 from mooring.inputs.node_groups import NodeGroup
-from mooring.inputs.pods.claims import claim_of
 
 WHOLE = os.environ.get("MOORING_E2E_KUBE", "") == "full"
 PODS_IN_ALL = 400 if WHOLE else 60
@@ -49,30 +44,16 @@ MERGE = {"Content-Type": "application/merge-patch+json"}
 def following(name: str) -> NodeGroup:
     """Return an empty node with GPUs whose CPUs and memory follow devices."""
     plain = group_of(name, KIND, mooring=MooringConfig(extensions=frozenset({DEVICE_ALIGNMENT})))
-    devices = tuple(
-        Device(f"{name}/gpu-{node.node_id}-{one}", (node.node_id,))
+    listed = [
+        {"name": f"gpu-{node.node_id}-{one}", "attributes": {NUMA_NODE: {"int": node.node_id}}}
         for node in plain.machine.info.topology
         for one in range(GPUS)
-    )
-    return replace(plain, devices={DRIVER: devices})
+    ]
+    return replace(plain, drivers={DRIVER: listed})
 
 
 class ClaimingNode(PlayedNode):
-    """A played node that asks for the claims of its pods, as an agent asks the kubelet."""
-
-    api: ClassVar[APIServer]
-
-    def happens(self, event: Living) -> EventResult:
-        if isinstance(event, Admit):
-            pod, state = event.pod, self.kubelet.node.providers.devices
-            claims = {name: claim_of(self.api.get(f"{CLAIMS}/{name}"), source="e2e") for name in pod.claims}
-            known = {one.id: one for one in state.devices[DRIVER]}
-            held = {
-                container: {driver: tuple(known[one] for one in sorted(ids)) for driver, ids in drivers.items()}
-                for container, drivers in claimed_devices(pod, claims).items()
-            }
-            self.kubelet = self.kubelet.with_devices(state.holding(pod.uid, held))
-        return super().happens(event)
+    """A played node that tells where a pod is."""
 
     def numa_nodes(self, uid: str) -> set[int]:
         """Return the NUMA nodes of a pod's CPUs, memory and GPUs."""
@@ -155,20 +136,12 @@ def starting(api: APIServer, parts: Parts, folder: Path) -> Iterator[Starting]:
     def start(*names: str, claims: bool = True, delay: float = 0.0) -> Iterator[Claiming]:
         groups = [following(name) for name in names]
         chance = random.Random(3)  # noqa: S311 - no secret
-        ClaimingNode.api = api
         with (
             nodes_playing(api, groups, delay=lambda: chance.uniform(0, delay), kind=ClaimingNode) as nodes,
             extender(folder, api.kubeconfig, deviceClaims=claims) as asked,
             scheduler(parts.scheduler, folder, api.kubeconfig, asked.url),
         ):
-            for group in groups:
-                rows = [
-                    {"name": one.id.partition("/")[2], "attributes": {NUMA_NODE: {"int": (one.numa or ())[0]}}}
-                    for one in group.devices[DRIVER]
-                ]
-                uid = api.get(f"api/v1/nodes/{group.name}")["metadata"]["uid"]
-                for each in slices(DRIVER, group.name, rows, 1, uid):
-                    api.apply(f"{GROUP}/resourceslices/{each['metadata']['name']}", each)
+            until(lambda: len(api.get(f"{GROUP}/resourceslices")["items"]) == len(names), "the devices are published")
             until(lambda: len(api.get(f"{OURS}/nodestates")["items"]) == len(names), "all are published")
             yield Claiming(api, nodes, asked)
 
@@ -271,14 +244,15 @@ def hold(made: Claiming, node: str, device: str, cpus: int = 1) -> str:
     """Give a device, and CPUs beside it, to a pod that is bound past the scheduler; return its name."""
     name = f"holds-{node}-{device}"
     made.api.post(CLAIMS, claim_for(name, request_of("gpu", GPU_CLASS)))
-    result = {"request": "gpu", "driver": DRIVER, "pool": node, "device": device}
-    status = {"allocation": {"devices": {"results": [result]}}}
-    response = made.api.cluster.http.patch(f"{CLAIMS}/{name}/status", json={"status": status}, headers=MERGE)
-    assert response.is_success, response.text
     content = pod(name, {"limits": {"cpu": str(cpus), "memory": "64Mi"}}, node=node)
     content["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": name}]
     content["spec"]["containers"][0]["resources"]["claims"] = [{"name": "gpu"}]
     made.uids[name] = str(made.api.create_pod(content)["metadata"]["uid"])
+    result = {"request": "gpu", "driver": DRIVER, "pool": node, "device": device}
+    users = [{"resource": "pods", "name": name, "uid": made.uids[name]}]
+    status = {"allocation": {"devices": {"results": [result]}}, "reservedFor": users}
+    response = made.api.cluster.http.patch(f"{CLAIMS}/{name}/status", json={"status": status}, headers=MERGE)
+    assert response.is_success, response.text
     until(lambda: made.runs(name), f"{name} runs")
     return name
 

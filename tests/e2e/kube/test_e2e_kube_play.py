@@ -17,10 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.e2e.kube.conftest import Parts
 from tests.e2e.kube.nodes import Nodes, nodes_playing
-from tests.e2e.kube.plane import OURS
+from tests.e2e.kube.plane import OURS, scheduler
 from tests.e2e.kube.pods import pod
 from tests.e2e.kubelet.apiserver import PODS, APIServer, as_user
+from tests.e2e.kubelet.claiming import CLAIMS, GROUP
+from tests.e2e.kubelet.devices.driver import NUMA_NODE, claim_for, class_of, request_of
 from tests.e2e.kubelet.patience import until
 from tests.e2e.kubelet.rights import binding_of, token_of
 
@@ -28,8 +31,11 @@ from mooring.cluster.play.objects import FAULT
 from mooring.cluster.play.pods import RUNS
 from mooring.cluster.play.run import LEASES, NODES
 from mooring.engine.core.bits import list_text, mask_of
+from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Machine
+from mooring.engine.core.topology import discover_topology
 from mooring.engine.kubelet.events import Admit, Restart
+from mooring.inputs.machines.loader import load_machine
 from mooring.inputs.machines.machineinfo_json import parse_machine_info
 from mooring.inputs.node_groups import NodeGroup
 from mooring.inputs.pods.scenario import Scenario, load_scenarios
@@ -253,6 +259,57 @@ def test_a_second_play_goes_on_with_the_pods_of_the_first(api: APIServer, folder
     assert names(api, NODES) == set()
 
 
+DRIVEN = """
+apiVersion: mooring/v1alpha1
+kind: Cluster
+metadata: {name: driven}
+groups:
+  - name: only
+    machine: xeon-6230-2s-snc2
+    kubelet: {cpuManagerPolicy: static, reservedSystemCPUs: "0,40"}
+    dra:
+      cpu.mooring.dev: numa
+      gpu.example.com: [{name: gpu-0, attributes: {resource.kubernetes.io/numaNode: {int: 3}}}]
+"""
+
+
+def test_cpus_and_devices_are_claimed_through_the_scheduler(
+    api: APIServer, parts: Parts, folder: Path, player: Path
+) -> None:
+    for name, driver in (("cpu", "cpu.mooring.dev"), ("gpu", "gpu.example.com")):
+        api.apply(f"{GROUP}/deviceclasses/{name}", class_of(name, driver))
+    requests = request_of("cpus", "cpu", cpus=4), request_of("gpu", "gpu")
+    both = {"requests": ["cpus", "gpu"], "matchAttribute": NUMA_NODE}
+    claim = claim_for("both", *requests)
+    claim["spec"]["devices"]["constraints"] = [both]
+    asked = pod("asks", {"limits": {"cpu": "2", "memory": "1Gi"}})
+    asked["spec"]["resourceClaims"] = [{"name": "it", "resourceClaimName": "both"}]
+    asked["spec"]["containers"][0]["resources"]["claims"] = [{"name": "it"}]
+    slices = f"{GROUP}/resourceslices"
+
+    def held() -> dict[str, Any]:
+        [found] = api.get(f"{OURS}/nodestates")["items"]
+        entries: dict[str, Any] = json.loads(found["spec"]["files"]["cpu"]).get("entries") or {}
+        return {owner.partition(":")[0]: sets for owner, sets in entries.items()}
+
+    (folder / "driven.yaml").write_text(DRIVEN, encoding="utf-8")
+    words = ["--publish", "--kubeconfig", str(player), "-f", str(folder / "driven.yaml")]
+    with playing(api, folder, *words) as said, scheduler(parts.scheduler, folder, api.kubeconfig):
+        until(lambda: len(names(api, slices)) == 2, "the devices are published")
+        api.post(CLAIMS, claim)
+        api.create_pod(asked)
+        until(partial(running, api, "asks"), "the pod runs")
+        until(lambda: "claim" in held(), "the state is published")
+        [cpus] = held()["claim"].values()
+        topology = discover_topology(load_machine("xeon-6230-2s-snc2").info)
+        assert CPUSet.parse(cpus).mask.bit_count() == 4
+        assert CPUSet.parse(cpus).mask & ~topology.numa[3] == 0
+        api.delete(f"{PODS}/asks")
+        until(lambda: "claim" not in held(), "the claim's CPUs are free")
+    assert [one for one in said if "not written" in one] == []
+    assert names(api, slices) == set()
+
+
 def running(api: APIServer, name: str) -> bool:
     return phase(api, name) == "Running"
 
@@ -261,8 +318,9 @@ def rights_of_page() -> list[dict[str, Any]]:
     """Return the rules that the how-to names, and those of ``--publish``."""
     text = PAGE.read_text(encoding="utf-8").partition("## Rights")[2]
     rows = re.findall(r"[*;] ([a-z/]+): ([a-z, ]+)", text)
-    groups = {"leases": "coordination.k8s.io"}
-    rules = [("", "nodes", "get"), *((groups.get(kind, ""), kind, verbs) for kind, verbs in rows)]
+    dra = "resource.k8s.io"
+    groups = {"leases": "coordination.k8s.io", "resourceslices": dra, "resourceclaims": dra}
+    rules = [(groups.get(kind, ""), kind, verbs) for kind, verbs in rows]
     published = "create, patch, delete, deletecollection"
     rules += [("mooring.dev", kind, published) for kind in ("nodestates", "nodefacts")]
     rules.append(("topology.node.k8s.io", "noderesourcetopologies", published))

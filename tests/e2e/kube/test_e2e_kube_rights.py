@@ -36,8 +36,8 @@ from tests.e2e.kubelet.patience import until
 from tests.e2e.kubelet.rights import token_of
 
 from mooring.agent.effects import EventSubject
-from mooring.agent.eviction import TAINT, evict_pod, set_taint, write_event
 from mooring.agent.pods.cluster import connector
+from mooring.agent.pods.eviction import TAINT, evict_pod, set_taint, write_event
 from mooring.published.writing import apply, create_once
 from mooring.service.apiserver import Cluster, ClusterError, check_response, cluster_of, configuration_of
 

@@ -9,8 +9,7 @@ import pytest
 from tests.e2e.kubelet.sysfs import write_machine
 
 from mooring.engine.core.machineinfo import MachineInfo
-from mooring.inputs.machines.loader import load_machine
-from mooring.inputs.machines.shipped import SHIPPED
+from mooring.inputs.machines.loader import SHIPPED, load_machine
 
 
 @pytest.mark.parametrize("name", SHIPPED)

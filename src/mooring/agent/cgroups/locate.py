@@ -53,7 +53,12 @@ def group_path(name: str) -> str | None:
     (None, None)
     """
     if name.count(":") == 2 and "/" not in name:
-        return _scope(*name.split(":"))
+        slice_name, prefix, container = name.split(":")
+        folder = expanded_slice(slice_name or _DEFAULT_SLICE)
+        # A unit whose name says that it is a slice gets no prefix.
+        before = f"{prefix}-" if prefix else ""
+        unit = container if container.endswith(_SLICE) else f"{before}{container}{_SCOPE}"
+        return None if folder is None or not container else f"{folder}/{unit}".lstrip("/")
     parts = [part for part in name.split("/") if part]
     if not parts or any(part in {".", ".."} or "\0" in part for part in parts):
         return None
@@ -72,17 +77,6 @@ def is_above_pods(name: str) -> bool:
     """
     last = name.rstrip("/").rpartition("/")[2].removesuffix(_SLICE)
     return last.rpartition("-")[2] in _ABOVE_PODS
-
-
-def _scope(slice_name: str, prefix: str, container: str) -> str | None:
-    folder = expanded_slice(slice_name or _DEFAULT_SLICE)
-    if folder is None or not container:
-        return None
-    # A unit whose name says that it is a slice gets no prefix.
-    unit = (
-        container if container.endswith(_SLICE) else f"{prefix}-{container}.scope" if prefix else f"{container}.scope"
-    )
-    return f"{folder}/{unit}".lstrip("/")
 
 
 def expanded_slice(name: str) -> str | None:

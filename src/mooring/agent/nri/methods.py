@@ -36,6 +36,7 @@ EVENT_METHODS: Mapping[str, types.Event] = {
 
 _FIRST_WITH_POD_UPDATES = {"containerd": (2, 2), "cri-o": (1, 34)}
 """Releases of runtimes that came with NRI 0.10, for those that do not name their NRI's version."""
+_NEVER = (10**6, 0)
 
 _POD_UPDATES = frozenset({types.Event.UPDATE_POD_SANDBOX, types.Event.POST_UPDATE_POD_SANDBOX})
 _NOTHING = types.LinuxResources()
@@ -150,17 +151,11 @@ def subscription(events: Iterable[types.Event], runtime: types.Runtime) -> int:
     >>> hex(subscription(types.Event, types.Runtime("containerd", "v2.4.2", "v0.12.3")))
     '0x1fff'
     """
-    wanted = set(events) if _knows_pod_updates(runtime) else set(events) - _POD_UPDATES
+    release, first = _numbers(runtime.nri_version), (0, 10)
+    if release is None:
+        release, first = _numbers(runtime.version), _FIRST_WITH_POD_UPDATES.get(runtime.name, _NEVER)
+    wanted = set(events) if release is not None and release >= first else set(events) - _POD_UPDATES
     return sum(1 << (event - 1) for event in wanted)
-
-
-def _knows_pod_updates(runtime: types.Runtime) -> bool:
-    stated = _numbers(runtime.nri_version)
-    if stated is not None:
-        return stated >= (0, 10)
-    release = _numbers(runtime.version)
-    first = _FIRST_WITH_POD_UPDATES.get(runtime.name)
-    return first is not None and release is not None and release >= first
 
 
 def _numbers(version: str) -> tuple[int, int] | None:

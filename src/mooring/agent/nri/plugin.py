@@ -15,7 +15,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from mooring.agent.nri import types
 from mooring.agent.nri.session import PluginOptions, Session
@@ -207,13 +207,13 @@ def update_by_synchronizing(
         session.close()
 
 
-@dataclass(frozen=True)
 class _UpdatesOnly(types.Handler):
     """A handler that answers Synchronize with updates and lets everything else pass."""
 
-    updates: Updates
+    def __init__(self, updates: Updates) -> None:
+        self._updates = updates
 
     def synchronize(
         self, pods: Sequence[types.PodSandbox], containers: Sequence[types.RuntimeContainer]
     ) -> Sequence[types.ContainerUpdate]:
-        return self.updates(pods, containers)
+        return self._updates(pods, containers)

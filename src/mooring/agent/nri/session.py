@@ -273,8 +273,13 @@ class Session:
 
     def _expire(self, request: Request, budget: float) -> None:
         with suppress(types.ConnectionLostError):
-            if self._answered_ahead(request):
-                return
+            # What the runtime requests once is answered where there is no handler yet.
+            with self._attaching:
+                answer = provisional(request.method, request.payload) if self._dispatcher is None else None
+                if answer is not None:
+                    self._ahead.append(request)
+                    self._server.answer(request, answer)
+                    return
             match substitute(request.method, request.payload):
                 case Substitute.ERROR:
                     text = f"plugin {self._options.name}: no answer to {request.method} within {budget * 1000:.0f} ms"
@@ -283,16 +288,6 @@ class Session:
                     self._server.answer(request, b"")
                 case Substitute.SILENCE:
                     pass
-
-    def _answered_ahead(self, request: Request) -> bool:
-        """Answer what the runtime requests once, where there is no handler yet; tell whether that was done."""
-        with self._attaching:
-            answer = provisional(request.method, request.payload) if self._dispatcher is None else None
-            if answer is None:
-                return False
-            self._ahead.append(request)
-            self._server.answer(request, answer)
-            return True
 
     def _work(self, request: Request, turn: Turn, dispatcher: Dispatcher) -> None:
         instead = substitute(request.method, request.payload)

@@ -16,8 +16,8 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import Pod
 from mooring.inputs.decoding.fields import Report, ignore, mapping_at, text_at, texts_at
+from mooring.inputs.pods.cluster_objects import FINISHED
 from mooring.inputs.pods.defaults import PodGates
-from mooring.inputs.pods.pod_status import FINISHED
 from mooring.inputs.pods.pods import DEFAULT_GATES, MIRROR
 from mooring.service.apiserver import Cluster, ClusterError
 from mooring.service.following import CACHED, PODS, Follower, mapping_of, pods_of

@@ -15,7 +15,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -35,8 +35,8 @@ from mooring.lazy import lazily
 from mooring.service.agent_options import AgentOptions
 
 with lazily():
-    from mooring.agent import eviction
     from mooring.agent.pods import api as pods_api
+    from mooring.agent.pods import eviction
     from mooring.agent.pods import writer as cluster_writer
     from mooring.service import apiserver
 
@@ -130,7 +130,10 @@ class StaticPods:
     def _scan(self) -> None:
         seen: dict[Path, _Signature] = {}
         try:
-            for file in self._candidates():
+            found = [self._path]
+            if self._path.is_dir():
+                found = sorted(one for one in self._path.iterdir() if not one.name.startswith(".") and one.is_file())
+            for file in found:
                 status = file.stat()
                 if len(seen) < MOST_FILES:
                     seen[file] = (status.st_mtime_ns, status.st_size, status.st_ino)
@@ -146,11 +149,6 @@ class StaticPods:
             before = self._files.get(file)
             if before is None or before[0] != signature:
                 self._files[file] = signature, self._read(file)
-
-    def _candidates(self) -> list[Path]:
-        if not self._path.is_dir():
-            return [self._path]
-        return sorted(one for one in self._path.iterdir() if not one.name.startswith(".") and one.is_file())
 
     def _read(self, file: Path) -> Pod | None:
         try:
@@ -220,15 +218,14 @@ def own_accounts(kubeconfig: str) -> Mapping[AgentAccount, Callable[[], apiserve
     return {account: connector(kubeconfig, account.value) for account in AgentAccount if account.value in names}
 
 
-@dataclass(slots=True)
 class NoCluster:
     """For a node without API server: tells that nothing was written, the first time for each kind of thing.
 
     Calls return at once; what becomes of them is reported elsewhere, here and of a writer to the API server.
     """
 
-    report: Report = ignore
-    _reported: set[str] = field(default_factory=set)
+    def __init__(self, report: Report = ignore) -> None:
+        self._report, self._reported = report, set[str]()
 
     def event(self, event: ClusterEvent) -> None:
         """Leave it out."""
@@ -259,7 +256,7 @@ class NoCluster:
     def _report_once(self, what: str, message: str) -> None:
         if what not in self._reported and len(self._reported) < 1000:
             self._reported.add(what)
-            self.report(Finding("info", "API server", f"none is configured: {message}"))
+            self._report(Finding("info", "API server", f"none is configured: {message}"))
 
 
 ClusterReporter: TypeAlias = "NoCluster | cluster_writer.ClusterWriter"

@@ -17,8 +17,8 @@ from functools import partial
 import httpx2
 
 from mooring.agent.effects import ClusterEvent, EventSubject
-from mooring.agent.eviction import EventBook, EventWrite, evict_pod, set_taint, write_event
 from mooring.agent.pods.cluster import AgentAccount
+from mooring.agent.pods.eviction import EventBook, EventWrite, evict_pod, set_taint, write_event
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.inputs.decoding.fields import Report, ignore

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from mooring.agent.effects import AgentReport, ReportKind
 from mooring.agent.nri.types import ContainerState, PodSandbox, RuntimeContainer
@@ -131,35 +131,22 @@ def requested_containers(state: AgentState, sandbox_id: str) -> tuple[RuntimeCon
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ListedGroup:
-    """A control group that tells whether something runs."""
-
-    id: str
-    """Of the container or sandbox."""
-    cgroup: str
-    """``cgroups_path`` as the runtime gave it."""
-    pid: int
-    """A process in it; 0 when none is known."""
-
-
 def unlisted(
     state: AgentState, sandboxes: Sequence[PodSandbox], containers: Sequence[RuntimeContainer]
-) -> tuple[ListedGroup, ...]:
-    """Return the control groups of what the agent knows to have run and the runtime does not list."""
+) -> dict[str, tuple[str, int]]:
+    """Return the control groups of what the agent knows to have run and the runtime does not list.
+
+    By the id of the container or sandbox: ``cgroups_path`` as the runtime gave it, and a process in it, 0 when none is
+    known.
+    """
     boxes, made = {one.id for one in sandboxes}, {one.id for one in containers}
-    return (
-        *(
-            ListedGroup(one.id, one.cgroup, one.pid)
-            for one in _known_containers(state)
-            if one.id not in made and one.cgroup and one.phase in HAS_CGROUP
-        ),
-        *(
-            ListedGroup(one.id, one.cgroups_path, one.pid)
-            for one in _known_sandboxes(state).values()
-            if one.id not in boxes and one.cgroups_path
-        ),
-    )
+    found = {
+        one.id: (one.cgroup, one.pid)
+        for one in _known_containers(state)
+        if one.id not in made and one.cgroup and one.phase in HAS_CGROUP
+    }
+    known = [one for one in _known_sandboxes(state).values() if one.id not in boxes and one.cgroups_path]
+    return found | {one.id: (one.cgroups_path, one.pid) for one in known}
 
 
 def kept_sandboxes(

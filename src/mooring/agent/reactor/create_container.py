@@ -159,11 +159,11 @@ def create_container(
         )
     state = replace(state, kubelet=placing.started(state.kubelet, sandbox.uid, container.name, observer))
     known = replace(known, record=wanted.over(known.record))
-    refresh = response.refreshed(state.with_container(known), skip=container.id)
+    after, updates, writes = response.refreshed(state.with_container(known), skip=container.id)
     environment, mounts = adjustment_of(state.with_container(known), known)
     adjustment = ContainerAdjustment(resources_of(wanted), environment, mounts)
-    effects = (*refresh.writes, *lift_of_pod(refresh.state, sandbox.uid), *unread, *placed.effects, *again.effects)
-    return response.outcome(before, refresh.state, response.Adjusted(adjustment, refresh.updates), effects)
+    effects = (*writes, *lift_of_pod(after, sandbox.uid), *unread, *placed.effects, *again.effects)
+    return response.outcome(before, after, response.Adjusted(adjustment, updates), effects)
 
 
 def start_container(

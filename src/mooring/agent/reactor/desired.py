@@ -62,10 +62,19 @@ class DesiredSettings:
         node = self.kubelet.node
         own = node.cpu.assignments.get(uid, {}).get(name, 0)
         blocks = node.memory.assignments.get(uid, {}).get(name, ())
+        pod, container = self._described(uid, name)
+        # A quota counts time on all CPUs, so that for a mixed one too the pool would throttle what polls on its own.
+        is_lifted = (
+            own
+            and pod is not None
+            and container is not None
+            and node.settings.config.cpu_cfs_quota
+            and isolation.container_runs_without_quota(node.settings, node.providers, pod, container)
+        )
         return Setting(
             self.cpus_with(uid, name, own),
             NUMAMask(mask_of(numa_of_blocks(blocks))) if blocks else NO_NODES,
-            NO_QUOTA if own and self._is_lifted(uid, name) else None,
+            NO_QUOTA if is_lifted else None,
         )
 
     def cpus_with(self, uid: str, name: str, own: int) -> CPUSet:
@@ -92,16 +101,6 @@ class DesiredSettings:
         if self.claimed.get((uid, name), 0):
             return True
         return bool(self.kubelet.node.cpu.assignments.get(uid, {}).get(name, 0))
-
-    def _is_lifted(self, uid: str, name: str) -> bool:
-        node = self.kubelet.node
-        pod, container = self._described(uid, name)
-        if pod is None or container is None:
-            return False
-        # A quota counts time on all CPUs, so that for a mixed one too the pool would throttle what polls on its own.
-        return node.settings.config.cpu_cfs_quota and isolation.container_runs_without_quota(
-            node.settings, node.providers, pod, container
-        )
 
     def _described(self, uid: str, name: str) -> tuple[Pod | None, Container | None]:
         pod = self.kubelet.node.active.get(uid)
@@ -352,11 +351,8 @@ def _until_then(shown: Assigned | None, goal: Assigned) -> Assigned | None:
     """Return what files may say before the runtime has applied its answer: nothing new."""
     if shown is None:
         return None
-    return Assigned(shown.cpus & goal.cpus, shown.mems & goal.mems, _common_pool(shown.shared, goal.shared))
-
-
-def _common_pool(one: CPUSet | None, other: CPUSet | None) -> CPUSet | None:
-    """Return what may be said of the pool; a container that becomes mixed, or stops being it, has nothing of it yet."""
-    if one is None or other is None:
-        return None if one is None and other is None else CPUSet()
-    return one & other
+    pool = shown.shared
+    if pool != goal.shared:
+        # A container that becomes mixed, or stops being it, has nothing of the pool yet.
+        pool = CPUSet() if pool is None or goal.shared is None else pool & goal.shared
+    return Assigned(shown.cpus & goal.cpus, shown.mems & goal.mems, pool)

@@ -148,7 +148,11 @@ def elsewhere(state: AgentState, pod: Pod) -> Iterator[tuple[str, str]]:
         if not extent_of_nodes(
             kubelet.settings, kubelet.node.providers, place, blocks.get(name, ()), devices
         ).is_aligned:
-            yield name, f"{name} has {_own(kubelet, place)}, and {_theirs(devices)}"
+            topology = kubelet.settings.topology
+            near = "" if topology is None else f" on {nodes(nodes_of(topology, place.cpus.mask))}"
+            own = [f"CPUs {place.cpus}{near}"] if place.cpus else []
+            own += [f"memory of {nodes(place.mems)}"] if place.mems else []
+            yield name, f"{name} has {' and '.join(own)}, and " + _theirs(devices)
 
 
 def places_of(state: AgentState, pod: Pod) -> dict[str, Placement]:
@@ -159,14 +163,6 @@ def places_of(state: AgentState, pod: Pod) -> dict[str, Placement]:
         name: replace(place, cpus=place.cpus | CPUSet(CPUMask(claimed.get((pod.uid, name), 0))))
         for name, place in places.items()
     }
-
-
-def _own(kubelet: Kubelet, place: Placement) -> str:
-    """Return in words what a container has for itself, and where."""
-    topology = kubelet.settings.topology
-    near = "" if topology is None else f" on {nodes(nodes_of(topology, place.cpus.mask))}"
-    cpus = [f"CPUs {place.cpus}{near}"] if place.cpus else []
-    return " and ".join((*cpus, *([f"memory of {nodes(place.mems)}"] if place.mems else [])))
 
 
 def _theirs(held: Mapping[str, Sequence[Device]]) -> str:

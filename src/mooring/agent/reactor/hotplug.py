@@ -118,7 +118,12 @@ def devices_learned(
     after = state
     for uid, each in _known(state, found):
         if devices.can_be_placed_anew(after, uid, each):
-            step = _placed_anew(after, after.kubelet.node.active[uid], each, observer)
+            step = place(after, after.kubelet.node.active[uid], "", observer, each)
+            if step.rejection is None:
+                kubelet = step.state.kubelet
+                for one in after.containers_of(uid):
+                    kubelet = started(kubelet, uid, one.name, observer)
+                step = replace(step, state=replace(step.state, kubelet=kubelet))
         else:
             step = _recorded(after, after.kubelet.node.active[uid], each)
         after = step.state
@@ -130,17 +135,6 @@ def devices_learned(
 
 def _known(state: AgentState, found: Mapping[str, DevicesFound]) -> Iterator[tuple[str, DevicesFound]]:
     return ((uid, each) for uid, each in found.items() if uid in state.kubelet.node.active)
-
-
-def _placed_anew(state: AgentState, pod: Pod, found: DevicesFound, observer: Observer | None) -> Placed:
-    made = [one.name for one in state.containers_of(pod.uid)]
-    placed = place(state, pod, "", observer, found)
-    if placed.rejection is not None:
-        return placed
-    kubelet = placed.state.kubelet
-    for name in made:
-        kubelet = started(kubelet, pod.uid, name, observer)
-    return replace(placed, state=replace(placed.state, kubelet=kubelet))
 
 
 def _recorded(state: AgentState, pod: Pod, found: DevicesFound) -> Placed:

@@ -182,8 +182,8 @@ def stop_container(state: AgentState, container: RuntimeContainer) -> response.E
     """Learn that a container has ended, and use the reply for what the runtime was not told yet."""
     known = state.containers.get(container.id)
     after = state if known is None else state.with_container(replace(known, phase=Phase.ENDED))
-    refresh = response.refreshed(after)
-    return response.outcome(state, refresh.state, response.Accepted(refresh.updates), refresh.writes)
+    after, updates, writes = response.refreshed(after)
+    return response.outcome(state, after, response.Accepted(updates), writes)
 
 
 def end_sandbox(state: AgentState, sandbox: PodSandbox, observer: Observer | None = None) -> response.EventOutcome:

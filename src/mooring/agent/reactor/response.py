@@ -154,19 +154,13 @@ def unwritten(before: AgentState, outcome: EventOutcome, uid: str, problem: str)
     return EventOutcome(replace(before, sandboxes=outcome.state.sandboxes), Refused(text_of(refused)), (report,))
 
 
-@dataclass(frozen=True, slots=True)
-class Refreshed:
-    """A state in which the runtime has been told everything."""
+def refreshed(
+    state: AgentState, skip: str = ""
+) -> tuple[AgentState, tuple[ContainerUpdate, ...], tuple[WriteCPUSet, ...]]:
+    """Return the state in which the runtime has been told everything, and the updates that bring its record there.
 
-    state: AgentState
-    updates: tuple[ContainerUpdate, ...]
-    """Containers with CPUs of their own come first."""
-    writes: tuple[WriteCPUSet, ...]
-    """For containers that an update may miss: about to run, with a cgroup that the runtime does not know, unlisted."""
-
-
-def refreshed(state: AgentState, skip: str = "") -> Refreshed:
-    """Return the updates that bring the runtime's record to the state.
+    Containers with CPUs of their own come first. The writes are for containers that an update may miss: about to run,
+    with a cgroup that the runtime does not know, unlisted.
 
     Args:
         state: where the runtime is behind.
@@ -196,8 +190,8 @@ def refreshed(state: AgentState, skip: str = "") -> Refreshed:
         if one.phase is Phase.STARTING or one.written is not None or one.unlisted:
             writes.append(write_of(one, setting))
     if not own and not shared and containers == state.containers:
-        return Refreshed(state, (), ())
-    return Refreshed(replace(state, containers=containers), (*own, *shared), tuple(writes))
+        return state, (), ()
+    return replace(state, containers=containers), (*own, *shared), tuple(writes)
 
 
 def enforced(before: AgentState, after: AgentState) -> tuple[AgentState, tuple[Effect, ...]]:

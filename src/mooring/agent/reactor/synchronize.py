@@ -103,16 +103,16 @@ def synchronize(
         effects += grown.effects
     effects += _differences(after)
     after, files = files_after_restart(after)
-    refresh = refreshed(after)
-    writes = _all_written(after, refresh.state)
+    told, updates, _ = refreshed(after)
+    writes = _all_written(after, told)
     lifts: list[Effect] = []
     for uid in dict.fromkeys(one.uid for one in after.containers.values() if one.phase in LIVE):
         lifts += lift_of_pod(after, uid)
     return outcome(
         state,
-        refresh.state,
-        Accepted(refresh.updates),
-        (*files, *writes, *lifts, sweep(refresh.state), *effects),
+        told,
+        Accepted(updates),
+        (*files, *writes, *lifts, sweep(told), *effects),
     )
 
 
@@ -132,21 +132,18 @@ def _without_missing(state: AgentState, observer: Observer | None) -> EventOutco
         state = placing.without_pod(state, uid, observer)
     remembered = {uid: pod for uid, pod in state.remembered.items() if uid in uids}
     gone = any(state_owner(uid).is_pods and uid not in uids for uid in _uids_of_entries(state))
-    state = _without_entries_but_of(state, uids) if gone else state
+    if gone:
+        # A pod that no journal has may run by then on the CPUs of entries that are dropped later.
+        node = state.kubelet.node
+        staying = [_stand_in(state, uid) for uid in _uids_of_entries(state) if uid in uids and uid not in node.active]
+        kubelet = replace(state.kubelet, node=node.adopt(staying)).settled()
+        state = replace(state, kubelet=replace(kubelet, node=replace(kubelet.node, active=node.active, swept=None)))
     return EventOutcome(replace(state, remembered=remembered), effects=tuple(effects))
 
 
 def _uids_of_entries(state: AgentState) -> list[str]:
     node = state.kubelet.node
     return [*dict.fromkeys([*node.cpu.assignments, *node.memory.assignments])]
-
-
-def _without_entries_but_of(state: AgentState, uids: AbstractSet[str]) -> AgentState:
-    """Drop the entries of all pods but these now: a pod that no journal has may run on their CPUs by then."""
-    node = state.kubelet.node
-    staying = [_stand_in(state, uid) for uid in _uids_of_entries(state) if uid in uids and uid not in node.active]
-    kubelet = replace(state.kubelet, node=node.adopt(staying)).settled()
-    return replace(state, kubelet=replace(kubelet, node=replace(kubelet.node, active=node.active, swept=None)))
 
 
 def _placed(

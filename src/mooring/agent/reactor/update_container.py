@@ -15,7 +15,7 @@ Source: KEP-5554, KEP-6122; spec: resize.md sections 4 and 5.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from mooring.agent import effects
@@ -34,8 +34,7 @@ from mooring.engine.core.moment import Moment
 from mooring.engine.core.pod import Pod, QoS
 from mooring.engine.extensions.scale_down import is_resized
 from mooring.engine.kubelet.admit import decide
-from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.engine.node.resize.feasibility import DEFERRED
+from mooring.engine.node.resources import DEFERRED
 
 _PHASES = {ContainerState.CREATED: Phase.CREATED, ContainerState.STOPPED: Phase.ENDED}
 
@@ -82,7 +81,8 @@ def update_container(
     kept = replace(resources, cpus="", mems="") if resources.shares or resources.quota else known.asked
     client = Setting(set_of(resources.cpus), node_set_of(resources.mems), resources.quota or None)
     record = wanted.over(client).over(known.record)
-    rest = refreshed(state.with_container(replace(known, asked=kept, record=record, written=None)), skip=container.id)
+    state = state.with_container(replace(known, asked=kept, record=record, written=None))
+    state, updates, writes = refreshed(state, skip=container.id)
     answer = Setting(
         wanted.cpus if resources.cpus or known.record.cpus != wanted.cpus else CPUSet(),
         wanted.mems if resources.mems or known.record.mems != wanted.mems else NO_NODES,
@@ -90,8 +90,8 @@ def update_container(
     )
     mine = ContainerUpdate(container.id, resources_of(answer), ignore_failure=False)
     answered = (mine,) if answer != Setting() else ()
-    others: tuple[effects.Effect, ...] = (*rest.writes, *lift_of_pod(rest.state, sandbox.uid), *found.effects)
-    return outcome(before, rest.state, Accepted((*answered, *rest.updates)), others)
+    others: tuple[effects.Effect, ...] = (*writes, *lift_of_pod(state, sandbox.uid), *found.effects)
+    return outcome(before, state, Accepted((*answered, *updates)), others)
 
 
 def asked(
@@ -124,19 +124,13 @@ def asked(
     if kubelet.node.cpu is not state.kubelet.node.cpu:
         waiting = place_waiting(after, observer)
         after, placed = waiting.state, waiting.effects
-    answered = effects.ResizeAnswered("accepted", f"{name}: {_said(after.kubelet, pod.uid)}", pod.uid, container_id)
-    return EventOutcome(after, effects=(answered, *placed))
-
-
-def _said(kubelet: Kubelet, uid: str) -> str:
-    """Return in words what the containers of a pod have now and what they are to have."""
-    cpu = kubelet.node.cpu
-    parts = []
-    for name, cpus in cpu.assignments.get(uid, {}).items():
-        pre = cpu.pre_assignments.get(uid, {}).get(name)
+    cpu, parts = after.kubelet.node.cpu, []
+    for container, cpus in cpu.assignments.get(pod.uid, {}).items():
+        pre = cpu.pre_assignments.get(pod.uid, {}).get(container)
         pending = "" if pre is None else f" and releases {list_text(cpus & ~pre.cpus)}"
-        parts.append(f"{name} has CPUs {list_text(cpus)}{pending}")
-    return ", ".join(parts) or "resized"
+        parts.append(f"{container} has CPUs {list_text(cpus)}{pending}")
+    said = f"{name}: {', '.join(parts) or 'resized'}"
+    return EventOutcome(after, effects=(effects.ResizeAnswered("accepted", said, pod.uid, container_id), *placed))
 
 
 def restarted(
@@ -251,18 +245,14 @@ def released(
     placed = place_waiting(replace(state, kubelet=kubelet), observer)
     after, changed = enforced(state, placed.state)
     lessened = due - absent - {*spared}
-    return outcome(state, after, None, (*changed, *placed.effects, *_written_again(after, lessened)))
-
-
-def _written_again(state: AgentState, lessened: Collection[tuple[str, str]]) -> Iterator[effects.WriteAssigned]:
-    """Yield what makes containers read their files again although these say what they said before.
-
-    Kernels before 6.2 undo the pins of all threads when a cpuset changes. Here that is later than the files, so that
-    nothing else tells a program to pin its threads again.
-    """
-    for one in state.containers.values():
-        if (one.uid, one.name) in lessened and one.phase in LIVE and one.shown is not None and has_files(state, one):
-            yield effects.WriteAssigned(one.id, one.shown, makes=False, again=True)
+    # Kernels before 6.2 undo the pins of all threads when a cpuset changes. Here that is later than the files, so that
+    # nothing but files that are written again tells a program to pin its threads again.
+    again = [
+        effects.WriteAssigned(one.id, one.shown, makes=False, again=True)
+        for one in after.containers.values()
+        if (one.uid, one.name) in lessened and one.phase in LIVE and one.shown is not None and has_files(after, one)
+    ]
+    return outcome(state, after, None, (*changed, *placed.effects, *again))
 
 
 def _due(state: AgentState, now: Moment) -> list[tuple[str, str, int]]:

@@ -52,13 +52,8 @@ class Remark:
     node_types: tuple[str, ...]
 
 
-def remarks_of(check: Check) -> tuple[Remark, ...]:
-    """Return what a check says, rejections first."""
-    return tuple(_remarks(check))
-
-
-def _remarks(check: Check) -> Iterator[Remark]:
-    """Yield a remark for each rejected pod and node type, refused start and warning.
+def remarks_of(check: Check) -> Iterator[Remark]:
+    """Yield what a check says, rejections first: each rejected pod and node type, refused start and warning.
 
     Replicas that are rejected alike share one. A node type on which a pod may not run is passed over, unless the pod
     fails everywhere.
@@ -189,7 +184,7 @@ def sarif_document(check: Check) -> dict[str, Any]:
 
     Source: OASIS, Static Analysis Results Interchange Format Version 2.1.0. Members are named as there.
     """
-    remarks = remarks_of(check)
+    remarks = [*remarks_of(check)]
     codes = sorted({remark.code for remark in remarks})
     rules = []
     for code in codes:

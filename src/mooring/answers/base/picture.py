@@ -60,6 +60,16 @@ def plan_view(
         for answer in plan.answers
         if not answer.admitted
     ]
+    # The memory manager's account of ordinary memory; empty under its policy `None`
+    nodes = kubelet.node.memory.nodes
+    pages = {
+        node: {
+            kind: (table.free, table.allocatable)
+            for kind, table in sorted(state.memory.items())
+            if kind.startswith(rows.HUGEPAGES) and table.allocatable
+        }
+        for node, state in nodes.items()
+    }
     view = build_view(
         plan.machine,
         owners=[
@@ -67,7 +77,11 @@ def plan_view(
             for owner in (owners_of(plan, kubelet) if owners is None else owners)
         ],
         pools=replace(pools_of(kubelet), others=also),
-        memory=_memory(kubelet),
+        memory={
+            node: MemoryUse(max(0, table.total - table.allocatable), table.reserved, pages[node])
+            for node, state in nodes.items()
+            if (table := state.memory.get("memory")) is not None
+        },
         rejected=rejected,
         subtitle=policies(kubelet.settings),
         caption=[
@@ -93,24 +107,6 @@ def pools_of(kubelet: Kubelet) -> Pools:
     if kubelet.settings.cpu is None:
         return Pools(reserved=reserved_cpus(kubelet), offline=offline)
     return Pools(reserved_cpus(kubelet), CPUSet(kubelet.node.cpu.default), free_cpus(kubelet), offline)
-
-
-def _memory(kubelet: Kubelet) -> dict[int, MemoryUse]:
-    """Return the memory manager's account of ordinary memory; empty under its policy ``None``."""
-    nodes = kubelet.node.memory.nodes
-    pages = {
-        node: {
-            kind: (table.free, table.allocatable)
-            for kind, table in sorted(state.memory.items())
-            if kind.startswith(rows.HUGEPAGES) and table.allocatable
-        }
-        for node, state in nodes.items()
-    }
-    return {
-        node: MemoryUse(max(0, table.total - table.allocatable), table.reserved, pages[node])
-        for node, state in nodes.items()
-        if (table := state.memory.get("memory")) is not None
-    }
 
 
 def owners_of(plan: Plan, kubelet: Kubelet) -> Iterator[CPUOwner]:

@@ -33,14 +33,14 @@ from mooring.inputs.configuration.part import RESERVATION_UNKNOWN
 from mooring.lazy import lazily
 
 with lazily():
-    import mooring.engine.node.metrics.metrics as metering
+    import mooring.engine.node.metrics as metering
     from mooring.answers.base import picture, rows
     from mooring.answers.base import start as advice
     from mooring.views.svg import picture as drawing
 
 if TYPE_CHECKING:
     from mooring.documents.plan import FindingPart
-    from mooring.engine.node.metrics.metrics import Metrics
+    from mooring.engine.node.metrics import Metrics
 
 
 Entry: TypeAlias = Readmit | Offline | Admit
@@ -313,7 +313,7 @@ def make_plan(question: Question) -> AnyPlan:
         start, made.answers, made.kubelet, lambda other: opened_for(replace(question, pods=(), mooring=other)).start
     )
     noticed += notes.recorded_findings(made.answers, question.recorded)
-    noticed += notes.claim_findings(made.answers, made.kubelet, question.claimed)
+    noticed += notes.claim_findings((one.pod for one in made.answers if one.admitted), made.kubelet, question.claimed)
     if not question.stop_at_crash:
         noticed += notes.crash_findings(made.answers, question.machine.info)
     reserved = any(finding.code == RESERVATION_UNKNOWN for finding in question.findings)

@@ -28,7 +28,7 @@ from mooring.engine.kubelet.kubelet import StateTexts, read, reserved_cpus
 from mooring.engine.node import Decision, Node
 from mooring.engine.node.hotplug import hotplug_findings
 from mooring.engine.node.isolation import mixed_containers
-from mooring.engine.node.resize.feasibility import Resize
+from mooring.engine.node.resources import Resize
 from mooring.lazy import lazily
 from mooring.views.view import NodeView, PlacementRow
 

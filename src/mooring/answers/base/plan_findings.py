@@ -212,21 +212,20 @@ def recorded_findings(answers: Iterable[Answer], recorded: Mapping[str, Rejectio
         yield Finding("warning", f"{answer.pod.namespace}/{answer.pod.name}", message, RECORDED)
 
 
-def claim_findings(answers: Iterable[Answer], kubelet: Kubelet, claimed: Holdings) -> Iterator[Finding]:
+def claim_findings(pods: Iterable[Pod], kubelet: Kubelet, claimed: Holdings) -> Iterator[Finding]:
     """Name the pods with claims that may take CPUs, and of which no CPU is known.
 
     Args:
-        answers: in order.
+        pods: that are admitted, or counted.
         kubelet: has the claims that hold CPUs.
         claimed: uid of a pod -> container -> driver -> devices.
     """
     held = {(claim.namespace, claim.name) for claim in claims_of(kubelet.node.cpu).values()}
-    for answer in answers:
-        pod = answer.pod
+    for pod in pods:
         given = claimed.get(pod.uid, {}).values()
         is_of_others = given and not any(CPU_DRIVER in devices for devices in given)
         unknown = [*(name for name in pod.claims if (pod.namespace, name) not in held), *pod.unmade_claims]
-        if answer.admitted and unknown and not is_of_others:
+        if unknown and not is_of_others:
             message = (
                 f"claims {', '.join(unknown)}: assumed to take no CPU; the state holds none for them, and the "
                 "selectors by which the scheduler chooses devices are not evaluated"

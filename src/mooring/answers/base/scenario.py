@@ -36,7 +36,7 @@ from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted, start_kubelet
 from mooring.engine.node import Decision
 from mooring.engine.node.decision import ScoredHint, merged_score
-from mooring.engine.node.resize.resizing import resize_state
+from mooring.engine.node.resizing import resize_state
 from mooring.engine.node.settings import build_settings
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 from mooring.engine.topologymanager import Hint, merge_hints

@@ -212,7 +212,7 @@ def machines_for(scenario: Scenario, known: Mapping[str, MachineInfo]) -> Mappin
     name = scenario.machine
     if name in known or not name:
         return known
-    from mooring.inputs.machines.shipped import SHIPPED  # noqa: PLC0415 - not for recorded scenarios
+    from mooring.inputs.machines.loader import SHIPPED  # noqa: PLC0415 - not for recorded scenarios
 
     if name in SHIPPED or ("=" in name and "/" not in name):
         try:

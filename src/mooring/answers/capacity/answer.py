@@ -11,7 +11,7 @@ from msgspec import field, structs
 from mooring.answers.base.answering import Answer, answered
 from mooring.answers.base.plan import AnyPlan, Plan, Question, RefusedPlan, make_plan, start_error
 from mooring.answers.base.plan_document import held_devices, placement_part
-from mooring.answers.base.plan_findings import device_findings, pool_findings
+from mooring.answers.base.plan_findings import claim_findings, device_findings, pool_findings
 from mooring.answers.capacity.eviction import MOST, EvictionPart, Subject, default_limit, evictions, replica
 from mooring.answers.capacity.fragmentation import FragmentationPart, fragmentation
 from mooring.documents import plan as parts
@@ -178,6 +178,9 @@ def capacity_of(subject: Subject, limit: int | None = None, at_least: int = 1) -
     plan = make_plan(question)
     known = {finding.subject for finding in plan.findings}
     unknown = [finding for finding in device_findings([pod], question.devices) if finding.subject not in known]
+    if isinstance(plan, Plan):
+        assumed = claim_findings([pod], plan.kubelet, question.claimed)
+        unknown += [finding for finding in assumed if finding not in plan.findings]
     plan = replace(plan, findings=(*plan.findings, *unknown))
     document = CapacityDocument(
         kubelet=plan.release.tag,

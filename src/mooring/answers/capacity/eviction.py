@@ -58,22 +58,8 @@ def named_subject(question: Question, name: str) -> Subject:
         name: ``[NAMESPACE/]NAME``; empty when exactly one pod, or the pods of one workload, are to be admitted.
 
     Raises:
-        InputError: no pod has the name, or several have; or its claims ask for devices.
+        InputError: no pod has the name, or several have.
     """
-    subject = _named(question, name)
-    pod = subject.pod
-    claims = (*pod.claims, *pod.unmade_claims)
-    if claims:
-        raise InputError(
-            f"its claims ({enumerated(claims)}) ask for devices, which the scheduler allocates; they are not counted",
-            source=Named(pod).full,
-            field="spec.resourceClaims",
-            remedy="count CPUs and memory with --shape, or leave the claims out",
-        )
-    return subject
-
-
-def _named(question: Question, name: str) -> Subject:
     if not name:
         if len(question.pods) > 1 and _are_replicas(question.pods):
             first = question.pods[0]

@@ -17,7 +17,6 @@ from mooring.answers.base.plan_text import title_line
 from mooring.answers.compare.answer import (
     Comparison,
     ComparisonDocument,
-    LeftOutPart,
     ReleaseComparisonDocument,
     ReleaseDecisionPart,
     ReleasePodPart,
@@ -267,21 +266,16 @@ def _remarks(comparison: ComparisonDocument, rows: Sequence[Row], drawn: Sequenc
         more = f" and {len(never) - _NAMED_PODS} more" if len(never) > _NAMED_PODS else ""
         yield f"Admitted by none: {clean(', '.join(never[:_NAMED_PODS]))}{more}."
     if comparison.left_out:
-        yield _left_out(comparison.left_out)
+        number = sum(one.count for one in comparison.left_out)
+        them = "it" if number == 1 else "them"
+        left_out = plural(number, "combination")
+        yield f"{left_out} left out, because the kubelet would not start with {them} (-o wide says why)."
 
 
 def _promise_words(found: VariantPart) -> str:
     if found.promise is AlignmentPromise.SOCKET:
         return "alignment to sockets only (option align-by-socket)"
     return f"no alignment (policy {found.settings.topology_manager_policy})"
-
-
-def _left_out(left_out: Sequence[LeftOutPart]) -> str:
-    number = sum(one.count for one in left_out)
-    them = "it" if number == 1 else "them"
-    return (
-        f"{plural(number, 'combination')} left out, because the kubelet would not start with {them} (-o wide says why)."
-    )
 
 
 _PADDING = (0, 0, 0, 2)

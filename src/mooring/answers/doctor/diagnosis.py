@@ -74,7 +74,18 @@ def diagnose(
         pinned: what running containers have of their own; a file that has lost it gets it back.
     """
     release = question.mooring.release
-    return _with_pod_files(_diagnosed(question, release, devices or DeviceRecord(), pinned), release, pod_files or {})
+    found = _diagnosed(question, release, devices or DeviceRecord(), pinned)
+    # The managers' files come first: without them the kubelet does not get to the files of pods.
+    for name, text in (pod_files or {}).items():
+        if text is None:
+            continue
+        form, words, problems = pod_file_problems(name, text, release)
+        found.files.append(state_file(name, form, list(problems), words))
+        if words and found.starts:
+            refusal = StartRefusal.of("kubelet", Fault(words, Cause.FILE_DAMAGED))
+            found.starts, found.start_error, found.start_error_stage = False, refusal.message, refusal.stage
+    found.sound = found.starts and not any(one.severity == "error" for one in found.all_problems)
+    return found
 
 
 def _diagnosed(
@@ -177,20 +188,6 @@ def _document(
     pods = {pod.uid: pod for pod in question.active}
     name_entries((entry for one in found.all_problems for entry in one.containers), pods)
     name_entries((entry for one in found.repairs for entry in one.dropped), pods)
-    return found
-
-
-def _with_pod_files(found: DiagnosisDocument, release: Release, files: Mapping[str, str | None]) -> DiagnosisDocument:
-    """Return the answer with the files of pods; the managers' files come first, without which it does not get there."""
-    for name, text in files.items():
-        if text is None:
-            continue
-        form, words, problems = pod_file_problems(name, text, release)
-        found.files.append(state_file(name, form, list(problems), words))
-        if words and found.starts:
-            refusal = StartRefusal.of("kubelet", Fault(words, Cause.FILE_DAMAGED))
-            found.starts, found.start_error, found.start_error_stage = False, refusal.message, refusal.stage
-    found.sound = found.starts and not any(one.severity == "error" for one in found.all_problems)
     return found
 
 

@@ -75,18 +75,12 @@ def _without(text: str | None, hidden: set[str]) -> str | None:
         return text
 
 
-def _state_lines(state: CPUState | MemoryState) -> list[str]:
-    """Return one line for each thing that the state says.
-
-    >>> _state_lines(CPUState("static", 0b1, {"uid": {"main": 0b110}}))
-    ['policyName: static', 'defaultCpuSet: 0', 'entries/uid/main: 1-2']
-    """
-    return list(_cpu_lines(state) if isinstance(state, CPUState) else _memory_lines(state))
-
-
 def changes(before: CPUState | MemoryState | None, after: CPUState | MemoryState | None, file: str) -> list[str]:
     """Return a unified diff of two states; None is a file that is not there."""
-    old, new = (_state_lines(state) if state is not None else [] for state in (before, after))
+    old, new = (
+        [] if state is None else [*(_cpu_lines(state) if isinstance(state, CPUState) else _memory_lines(state))]
+        for state in (before, after)
+    )
     return list(difflib.unified_diff(old, new, file, f"{file} (repaired)", lineterm="", n=1))
 
 

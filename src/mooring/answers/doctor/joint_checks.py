@@ -42,7 +42,11 @@ def check_together(
     pods = {pod.uid: pod for pod in active}
     of_cpu, of_memory = _holders(cpu.state), _holders(memory.state)
     if settings.cpu is not None:
-        others = {one for one in of_memory | _device_holders(devices) if _may_have_cpus(settings, pods, one)}
+        others = {
+            one
+            for one in of_memory | {EntryHolder(one.uid, one.container) for one in devices.held}
+            if _may_have_cpus(settings, pods, one)
+        }
         yield from _lost(cpu, of_cpu, others, "CPUs", pods)
     if settings.memory is not None and memory.is_there:
         yield from _lost(memory, of_memory, of_cpu, "memory", pods)
@@ -52,10 +56,6 @@ def check_together(
 def _holders(state: CPUState | MemoryState | None) -> set[EntryHolder]:
     entries: Mapping[str, Mapping[str, object]] = state.assignments if state is not None else {}
     return {EntryHolder(uid, name) for uid, held in entries.items() if state_owner(uid).is_pods for name in held}
-
-
-def _device_holders(devices: DeviceRecord) -> set[EntryHolder]:
-    return {EntryHolder(one.uid, one.container) for one in devices.held}
 
 
 def _may_have_cpus(settings: Settings, pods: Mapping[str, Pod], holder: EntryHolder) -> bool:
@@ -153,7 +153,13 @@ def _apart(
         if mask:
             near.setdefault(EntryHolder(one.uid, one.container), {})[one.resource] = mask
     for holder, resources in sorted(near.items()):
-        held = {"CPUs": _cpu_nodes(settings, cpu, holder), "memory": _memory_nodes(memory, holder)}
+        cpus = 0 if cpu is None else cpu.assignments.get(holder.uid, {}).get(holder.container, 0)
+        groups = {} if settings.topology is None else settings.topology.numa
+        blocks = () if memory is None else memory.assignments.get(holder.uid, {}).get(holder.container, ())
+        held = {
+            "CPUs": mask_of(node for node, local in groups.items() if local & cpus),
+            "memory": mask_of(node for block in blocks for node in block.numa),
+        }
         apart = [
             (resource, mask, what, nodes)
             for resource, mask in sorted(resources.items())
@@ -165,14 +171,3 @@ def _apart(
             named, on, near_to = holder_name(holder, pods), list_text(nodes), list_text(mask)
             words = {"named": named, "what": what, "nodes": on, "resource": resource, "near": near_to}
             yield problem("MOOR-352", "", [holder], 0, (), **words)
-
-
-def _cpu_nodes(settings: Settings, state: CPUState | None, holder: EntryHolder) -> int:
-    cpus = 0 if state is None else state.assignments.get(holder.uid, {}).get(holder.container, 0)
-    groups = {} if settings.topology is None else settings.topology.numa
-    return mask_of(node for node, local in groups.items() if local & cpus)
-
-
-def _memory_nodes(state: MemoryState | None, holder: EntryHolder) -> int:
-    blocks = () if state is None else state.assignments.get(holder.uid, {}).get(holder.container, ())
-    return mask_of(node for block in blocks for node in block.numa)

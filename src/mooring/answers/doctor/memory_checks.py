@@ -135,23 +135,20 @@ def check_memory_state(policy: MemoryPolicy, contents: MemoryContents) -> Iterat
         if state.assignments:
             yield problem("MOOR-334", MEMORY_FILE, held)
     elif contents.has_nodes:
-        yield from _machine_problems(policy.default_nodes, state.nodes)
+        expected, real = policy.default_nodes, state.nodes
+        if expected.keys() != real.keys():
+            gone, new = sorted(real.keys() - expected.keys()), sorted(expected.keys() - real.keys())
+            parts = [f"the file has {nodes(gone)}, which this machine does not have"] if gone else []
+            parts += [f"this machine has {nodes(new)}, which the file does not have"] if new else []
+            yield problem("MOOR-330", MEMORY_FILE, numa=(*gone, *new), text=_sentence(joined(parts)))
+        both = sorted(expected.keys() & real.keys())
+        other = [node for node in both if expected[node].memory.keys() != real[node].memory.keys()]
+        if other:
+            parts = [_types_text(node, expected[node], real[node]) for node in other]
+            yield problem("MOOR-331", MEMORY_FILE, numa=other, text=_sentence(joined(parts)))
+        yield from _table_problems(expected, real, both)
         yield from _account_problems(policy, state)
     yield from _block_problems(policy.default_nodes, held)
-
-
-def _machine_problems(expected: Nodes, real: Nodes) -> Iterator[ProblemPart]:
-    if expected.keys() != real.keys():
-        gone, new = sorted(real.keys() - expected.keys()), sorted(expected.keys() - real.keys())
-        parts = [f"the file has {nodes(gone)}, which this machine does not have"] if gone else []
-        parts += [f"this machine has {nodes(new)}, which the file does not have"] if new else []
-        yield problem("MOOR-330", MEMORY_FILE, numa=(*gone, *new), text=_sentence(joined(parts)))
-    both = sorted(expected.keys() & real.keys())
-    other = [node for node in both if expected[node].memory.keys() != real[node].memory.keys()]
-    if other:
-        parts = [_types_text(node, expected[node], real[node]) for node in other]
-        yield problem("MOOR-331", MEMORY_FILE, numa=other, text=_sentence(joined(parts)))
-    yield from _table_problems(expected, real, both)
 
 
 def _types_text(node: int, expected: NUMANodeState, real: NUMANodeState) -> str:

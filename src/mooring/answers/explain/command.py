@@ -35,7 +35,6 @@ with lazily():
 if TYPE_CHECKING:
     from mooring.answers.base.changes.search import Proposal
     from mooring.answers.base.plan import AnyPlan, Question
-    from mooring.explanations.codes import CodePage
     from mooring.explanations.story import Story
 
 EPILOG = """\b
@@ -96,7 +95,12 @@ def command(name: str, *, verbose: bool, limit: int, form: str, to: str, inputs:
         return YES
     about = pages.page(name) if is_code(name) else reason_page(name)
     if about is not None:
-        _explain_page(about, form, to)
+        if form == "json" and is_code(about.code):
+            emit_document(json_text(explanation_document.page_document(about)), to)
+        elif form == "text":
+            emit(text.page_text(about, to), to)
+        else:
+            raise click.UsageError("a code has no picture, and a reason is text: use -o text, or json for a code")
         return YES
 
     inputs = running_inputs.with_running_kubelet(replace(inputs, named=(name,) if name else ()))
@@ -134,15 +138,6 @@ def command(name: str, *, verbose: bool, limit: int, form: str, to: str, inputs:
     else:
         emit(text.explain_text(document, verbose=verbose, to=to), to)
     return YES if story.admitted else NO
-
-
-def _explain_page(found: CodePage, form: str, to: str) -> None:
-    if form == "json" and is_code(found.code):
-        emit_document(json_text(explanation_document.page_document(found)), to)
-    elif form == "text":
-        emit(text.page_text(found, to), to)
-    else:
-        raise click.UsageError("a code has no picture, and a reason is text: use -o text, or json for a code")
 
 
 def _story(plan: AnyPlan, name: str) -> Story | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 import click
 from rich.console import RenderableType
@@ -59,10 +58,8 @@ def command(form: str, to: str, inputs: NodeOptions, *, drain: bool) -> int:
     node = read.options.node_name or ("" if archive is None else archive.about.node)
     kubelet = None if archive is None else archive.kubelet
     root = KUBELET_ROOT if kubelet is None else kubelet.root
-    way = migrating.Way.DRAIN if drain else migrating.Way.IN_PLACE
     devices = None if archive is None else archive.devices().record
-    places = Places(node or "NODE", root, f"{root.rstrip('/')}/config.yaml")
-    document = migration_document(migrating.migration_of(question, way, devices), places, node)
+    document = migration_document(migrating.migration_of(question, devices, drained=drain), node, root)
     terminal.print_answer(form, to, document, migration_parts(document), document.findings)
     return YES if document.passed else NO
 
@@ -81,44 +78,32 @@ MEMORY_STAYS = "A kubelet sets memory nodes only when it creates a container: th
 _WITHOUT_MANAGERS = "cpuManagerPolicy: none, memoryManagerPolicy: None, no cpuManagerPolicyOptions"
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
-    """Names on the node."""
-
-    node: str = "NODE"
-    root: str = KUBELET_ROOT
-    """The kubelet's root directory."""
-    config: str = f"{KUBELET_ROOT}/config.yaml"
-    """Its file."""
-
-
-def migration_document(migration: migrating.Migration, places: Places, node: str) -> migrating.MigrationDocument:
+def migration_document(migration: migrating.Migration, node: str, root: str) -> migrating.MigrationDocument:
     """Return the document.
 
     Args:
         migration: what was computed.
-        places: names on the node.
-        node: its name; empty where it is not known.
+        node: the node's name; empty where it is not known.
+        root: the kubelet's root directory.
     """
-    taken = migration.takeover
+    taken, named = migration.takeover, node or "NODE"
     return migrating.MigrationDocument(
         node=node,
         machine=migration.question.machine.name,
         kubelet=migration.question.mooring.release.tag,
-        way=migration.way.value,
+        way="drain" if migration.drained else "in place",
         passed=all(check.passed for check in migration.checks),
         checks=list(migration.checks),
         containers=list(taken.containers) if taken is not None else [],
         shared_pool=str(taken.shared_pool) if taken is not None else "",
-        steps=list(_steps(migration, places)),
-        rollback=list(_rollback(migration, places)),
+        steps=list(_steps(migration, named, root)),
+        rollback=list(_rollback(migration, named, root)),
         findings=migration.diagnosis.findings,
     )
 
 
-def _rollback(migration: migrating.Migration, places: Places) -> tuple[migrating.MigrationStepPart, ...]:
+def _rollback(migration: migrating.Migration, node: str, root: str) -> tuple[migrating.MigrationStepPart, ...]:
     """Return the steps back to the kubelet's managers."""
-    drained = migration.way is migrating.Way.DRAIN
     answers = migration.rollback.answers
     names = plural(sum(one.admitted for one in answers), "pod")
     back = (
@@ -127,11 +112,11 @@ def _rollback(migration: migrating.Migration, places: Places) -> tuple[migrating
         "Pods that were created since are not in these files: drain the node first if there are any.",
     )
     anew = ("The kubelet starts without state files and places the pods that come anew.",)
-    files = shlex.join(["cp", "-a", f"{COPY}/config.yaml", places.config])
+    files = shlex.join(["cp", "-a", f"{COPY}/config.yaml", _config_file(root)])
     written = (f"{COPY}/{name}" for name in _written(migration.question.config))
-    state = shlex.join(["cp", "-a", *written, f"{places.root}/"])
+    state = shlex.join(["cp", "-a", *written, f"{root}/"])
     return (
-        _step("Keep pods away" if not drained else "Drain the node", (_away(migration.way, places),), ()),
+        _away(migration, node, ()),
         _step(
             "Stop the agent and release what it pins",
             (
@@ -142,24 +127,28 @@ def _rollback(migration: migrating.Migration, places: Places) -> tuple[migrating
         ),
         _step(
             "Let the kubelet manage CPUs and memory again",
-            ("systemctl stop kubelet", files, *(() if drained else (state,)), "systemctl start kubelet"),
-            anew if drained else back,
+            ("systemctl stop kubelet", files, *(() if migration.drained else (state,)), "systemctl start kubelet"),
+            anew if migration.drained else back,
         ),
-        _step("Let pods come", (_uncordon(places),), ()),
+        _step("Let pods come", (shlex.join(["kubectl", "uncordon", node]),), ()),
     )
 
 
-def agent_file(config: KubeletConfig, places: Places, kubelet: str = "") -> str:
+def _config_file(root: str) -> str:
+    return f"{root.rstrip('/')}/config.yaml"
+
+
+def agent_file(config: KubeletConfig, file: str, kubelet: str) -> str:
     """Return the agent's file with the policies of a kubelet.
 
     Args:
         config: of the kubelet as it is.
-        places: the agent takes reservations and gates from the kubelet's file.
+        file: the kubelet's, from which the agent takes reservations and gates.
         kubelet: release as which the engine decides, such as ``1.34``; empty for the newest.
     """
     fields = sorted((one.name, one.of(config)) for one in POLICY_FIELDS)
     lines = [f"{name}: {json.dumps(value)}" for name, value in fields if value]
-    own = [f"kubeletConfig: {json.dumps(places.config)}", *([f'kubeletVersion: "{kubelet}"'] if kubelet else [])]
+    own = [f"kubeletConfig: {json.dumps(file)}", *([f'kubeletVersion: "{kubelet}"'] if kubelet else [])]
     return "\n".join(
         [
             "apiVersion: kubelet.config.k8s.io/v1beta1",
@@ -181,10 +170,11 @@ def _step(
     return migrating.MigrationStepPart(title, files or {}, list(commands), list(outcome))
 
 
-def _steps(migration: migrating.Migration, places: Places) -> Iterator[migrating.MigrationStepPart]:
+def _steps(migration: migrating.Migration, node: str, root: str) -> Iterator[migrating.MigrationStepPart]:
     question = migration.question
     release = question.mooring.release
-    text = agent_file(question.config, places, "" if release == NEWEST else release.name)
+    config = _config_file(root)
+    text = agent_file(question.config, config, "" if release == NEWEST else release.name)
     yield _step(
         "Install the agent, and do not start it",
         ("ls -l /var/run/nri/nri.sock", "mooring --version"),
@@ -192,36 +182,44 @@ def _steps(migration: migrating.Migration, places: Places) -> Iterator[migrating
         {AGENT_FILE: text},
     )
     stay = plural(len(question.active), "running pod")
-    yield _step(
-        "Keep pods away" if migration.way is migrating.Way.IN_PLACE else "Drain the node",
-        (_away(migration.way, places),),
-        (f"{stay} stay and run on.",)
-        if migration.way is migrating.Way.IN_PLACE
-        else (f"Of {stay} those of DaemonSets and static pods stay; the others are evicted.",),
+    yield _away(
+        migration,
+        node,
+        (f"Of {stay} those of DaemonSets and static pods stay; the others are evicted.",)
+        if migration.drained
+        else (f"{stay} stay and run on.",),
     )
-    copied = (f"{places.root}/{name}" for name in _written(question.config))
+    copied = (f"{root}/{name}" for name in _written(question.config))
     yield _step(
         "Copy the kubelet's files for the way back",
-        (shlex.join(["mkdir", "-p", COPY]), shlex.join(["cp", "-a", places.config, *copied, f"{COPY}/"])),
+        (shlex.join(["mkdir", "-p", COPY]), shlex.join(["cp", "-a", config, *copied, f"{COPY}/"])),
         (),
     )
+    plan, taken = migration.without_managers, migration.takeover
+    admitted = sum(one.admitted for one in plan.answers)
+    starts = f"The kubelet starts and readmits {admitted} of {plural(len(plan.answers), 'running pod')}."
+    if error := planning.start_error(plan):
+        starts = f"The kubelet does not start: {error}"
     refused = f"With the state files left in place it would not start: {migration.with_files}"
     yield _step(
         "Disable the kubelet's own managers",
         (
             "systemctl stop kubelet",
-            f"# in {clean(places.config)}: {_WITHOUT_MANAGERS}",
-            shlex.join(["rm", "-f", f"{places.root}/{start.CPU_FILE}", f"{places.root}/{start.MEMORY_FILE}"]),
+            f"# in {clean(config)}: {_WITHOUT_MANAGERS}",
+            shlex.join(["rm", "-f", f"{root}/{start.CPU_FILE}", f"{root}/{start.MEMORY_FILE}"]),
             "systemctl start kubelet",
         ),
         (
-            _kubelet_text(migration),
+            starts,
             *([refused] if migration.with_files else []),
             "Running containers keep their cpusets; containers that start now run on every CPU.",
         ),
     )
     yield _step("Start the agent", ("systemctl enable --now mooring-agent",), tuple(_takeover_lines(migration)))
-    yield _step("Verify, and let pods come", ("mooring status", _uncordon(places)), tuple(_expected(migration)))
+    ready = [f"mooring status prints ready, and CPUs {taken.exclusive or 'none'} as exclusive."] if taken else []
+    yield _step(
+        "Verify, and let pods come", ("mooring status", shlex.join(["kubectl", "uncordon", node])), tuple(ready)
+    )
 
 
 def _written(config: KubeletConfig) -> tuple[str, ...]:
@@ -229,22 +227,10 @@ def _written(config: KubeletConfig) -> tuple[str, ...]:
     return (start.CPU_FILE,) if config.memory_manager_policy == "None" else (start.CPU_FILE, start.MEMORY_FILE)
 
 
-def _away(way: migrating.Way, places: Places) -> str:
-    if way is migrating.Way.DRAIN:
-        return shlex.join(["kubectl", "drain", places.node, "--ignore-daemonsets"])
-    return shlex.join(["kubectl", "cordon", places.node])
-
-
-def _uncordon(places: Places) -> str:
-    return shlex.join(["kubectl", "uncordon", places.node])
-
-
-def _kubelet_text(migration: migrating.Migration) -> str:
-    plan = migration.without_managers
-    if error := planning.start_error(plan):
-        return f"The kubelet does not start: {error}"
-    admitted = sum(one.admitted for one in plan.answers)
-    return f"The kubelet starts and readmits {admitted} of {plural(len(plan.answers), 'running pod')}."
+def _away(migration: migrating.Migration, node: str, outcome: tuple[str, ...]) -> migrating.MigrationStepPart:
+    if migration.drained:
+        return _step("Drain the node", (shlex.join(["kubectl", "drain", node, "--ignore-daemonsets"]),), outcome)
+    return _step("Keep pods away", (shlex.join(["kubectl", "cordon", node]),), outcome)
 
 
 def _takeover_lines(migration: migrating.Migration) -> Iterator[str]:
@@ -280,12 +266,6 @@ def _line(one: migrating.MigratedContainerPart) -> str:
 def _held(one: PlacementPart) -> str:
     cpus = f"CPUs {one.cpus}" if one.cpus else "no CPUs of its own"
     return f"{cpus}, memory of NUMA nodes {one.mems}" if one.mems else cpus
-
-
-def _expected(migration: migrating.Migration) -> Iterator[str]:
-    if migration.takeover is None:
-        return
-    yield f"mooring status prints ready, and CPUs {migration.takeover.exclusive or 'none'} as exclusive."
 
 
 _INDENT = (0, 0, 0, 3)

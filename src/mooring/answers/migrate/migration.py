@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from enum import Enum, StrEnum
+from enum import StrEnum
 from functools import reduce
 from operator import or_
 from typing import Annotated, Literal
@@ -27,7 +27,7 @@ from mooring.answers.doctor.diagnosis import diagnose
 from mooring.documents import plan as parts
 from mooring.engine.checkpoint.device_file import DeviceRecord
 from mooring.engine.core.bits import CPUMask, members
-from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import Placement
 from mooring.engine.core.errors import InputError
@@ -89,15 +89,6 @@ class MigrationDocument(parts.DocumentPart, kw_only=True):
     findings: list[parts.FindingPart]
 
 
-class Way(Enum):
-    """What becomes of the pods of the node meanwhile."""
-
-    IN_PLACE = "in place"
-    """They run on."""
-    DRAIN = "drain"
-    """They are evicted, and pods that come afterwards are placed anew."""
-
-
 class TakeoverOutcome(StrEnum):
     """What becomes of a running container."""
 
@@ -133,7 +124,8 @@ class Migration:
 
     question: Question
     """The node as it is."""
-    way: Way
+    drained: bool
+    """Whether the pods of the node are evicted, and those that come afterwards placed anew; else they run on."""
     diagnosis: DiagnosisDocument
     without_managers: AnyPlan
     """The kubelet with policy none and no state files."""
@@ -146,17 +138,12 @@ class Migration:
     checks: tuple[MigrationCheckPart, ...]
 
 
-def without_managers(config: KubeletConfig) -> KubeletConfig:
-    """Return the configuration of the kubelet beside the agent."""
-    return replace(config, cpu_manager_policy="none", cpu_manager_policy_options={}, memory_manager_policy="None")
-
-
-def migration_of(question: Question, way: Way, devices: DeviceRecord | None = None) -> Migration:
+def migration_of(question: Question, devices: DeviceRecord | None, *, drained: bool) -> Migration:
     """Migrate a node on paper.
 
     Args:
         question: the node with its running pods.
-        way: what becomes of them.
+        drained: whether these are evicted.
         devices: the device manager's record; None where it is not known.
 
     Raises:
@@ -169,12 +156,18 @@ def migration_of(question: Question, way: Way, devices: DeviceRecord | None = No
         raise InputError(problem, remedy="start the agent (docs/how-to/run-the-agent.md)")
     running = make_plan(question)
     diagnosis = diagnose(question, devices=devices)
-    beside = replace(question, config=without_managers(config), files=StateTexts())
+    # The configuration of the kubelet beside the agent
+    alone = replace(config, cpu_manager_policy="none", cpu_manager_policy_options={}, memory_manager_policy="None")
+    beside = replace(question, config=alone, files=StateTexts())
     plan = make_plan(beside)
-    refusal = refusal_of(start_kubelet(question.machine.info, beside.config, question.mooring, question.files))
-    taken, problem = _taken_over(question, running, way)
+    refusal = refusal_of(start_kubelet(question.machine.info, alone, question.mooring, question.files))
+    taken, problem = _taken_over(question, running, drained=drained)
+    problems = [one.message for one in diagnosis.all_problems if one.severity == "error"]
+    faults = "; ".join(problems) or diagnosis.start_error
     checks = (
-        MigrationCheckPart("state files", diagnosis.sound, _doctor_text(diagnosis)),
+        MigrationCheckPart(
+            "state files", diagnosis.sound, "mooring doctor finds nothing wrong" if diagnosis.sound else faults
+        ),
         _start_check(
             "kubelet",
             plan,
@@ -193,25 +186,18 @@ def migration_of(question: Question, way: Way, devices: DeviceRecord | None = No
         ),
     )
     with_files = refusal.message if refusal is not None else ""
-    return Migration(question, way, diagnosis, plan, with_files, taken, running, checks)
+    return Migration(question, drained, diagnosis, plan, with_files, taken, running, checks)
 
 
-def _taken_over(question: Question, running: AnyPlan, way: Way) -> tuple[Takeover | None, str]:
+def _taken_over(question: Question, running: AnyPlan, *, drained: bool) -> tuple[Takeover | None, str]:
     if isinstance(running, RefusedPlan):
         return None, "not asked: what the running pods have is not known"
     # What the pods have is known by the files, or by the kubelet's decisions where there are none.
     before = running.kubelet if question.files == StateTexts() else running.began
     try:
-        return take_over(question, before, recreated=way is Way.DRAIN), ""
+        return take_over(question, before, recreated=drained), ""
     except InputError as error:
         return None, str(error)
-
-
-def _doctor_text(diagnosis: DiagnosisDocument) -> str:
-    if diagnosis.sound:
-        return "mooring doctor finds nothing wrong"
-    problems = [problem.message for problem in diagnosis.all_problems if problem.severity == "error"]
-    return "; ".join(problems) or diagnosis.start_error
 
 
 def _start_check(name: str, plan: AnyPlan, fails: str, rejects: str, passes: str) -> MigrationCheckPart:

@@ -27,8 +27,8 @@ from mooring.engine.extensions import cpu_resize as cpu_change
 from mooring.engine.kubelet.events import Resizing
 from mooring.engine.kubelet.kubelet import Kubelet, shared_cpus
 from mooring.engine.node.admission import TOPOLOGY_AFFINITY_ERROR
-from mooring.engine.node.resize.feasibility import BEYOND_NODE, BY_CPU_POLICY, BY_MEMORY_POLICY, DelayedRelease
-from mooring.engine.node.resize.resizing import resize_state
+from mooring.engine.node.resizing import resize_state
+from mooring.engine.node.resources import BEYOND_NODE, BY_CPU_POLICY, BY_MEMORY_POLICY, DelayedRelease
 from mooring.engine.node.settings import Settings
 from mooring.explanations import reason as code
 from mooring.explanations.phrases import plural

@@ -22,7 +22,7 @@ from mooring.engine.cpumanager.options import EXCLUSIVE_RESIZE_GATE
 from mooring.engine.kubelet.events import Amounts, Resizing
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node.policies import MEMORY_RESIZE_GATE
-from mooring.engine.node.resize.resizing import resize
+from mooring.engine.node.resizing import resize
 from mooring.explanations import reason as code
 from mooring.explanations.phrases import plural
 from mooring.explanations.reason import Reason

@@ -22,8 +22,7 @@ from mooring.engine.core.bits import list_text
 from mooring.engine.core.config import CheckedFields, KubeletConfig
 from mooring.engine.kubelet.kubelet import StateTexts
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
-from mooring.engine.releases.config_fields import CHECKED_FIELDS, CPU_OPTIONS, TOPOLOGY_OPTIONS
-from mooring.engine.releases.flags import unknown_flag
+from mooring.engine.releases.config_fields import CHECKED_FIELDS, CPU_OPTIONS, TOPOLOGY_OPTIONS, unknown_flag
 from mooring.engine.releases.gates import known_gates
 from mooring.explanations.phrases import joined, plural
 from mooring.explanations.story import PodVerdict

@@ -303,7 +303,13 @@ def leave(cluster: Cluster, namespace: str, patience: float, *, wait: Callable[[
     waited = 0.0
     while not has_left(state):
         if waited >= patience:
-            raise MooringError(_unfinished(state, patience))
+            status = state.get("status", {})
+            left = min(status.get("updatedNumberScheduled", 0), status.get("numberReady", 0))
+            raise MooringError(
+                f"{left} of {status.get('desiredNumberScheduled', 0)} nodes were left within {patience:.0f} s; see the "
+                f"logs of the container 'leave' in the pods of {DAEMON_SET}, and repeat, or leave these nodes by hand "
+                "with: mooring agent --config FILE --leave"
+            )
         wait(_LEAVING_PERIOD)
         waited += _LEAVING_PERIOD
         state = asked_json(cluster.http, "GET", path)
@@ -348,13 +354,3 @@ def leaving_patch(daemon_set: dict[str, Any]) -> dict[str, Any]:
             "template": {"spec": {"initContainers": [*before, leaver], "containers": [resting]}},
         }
     }
-
-
-def _unfinished(daemon_set: dict[str, Any], patience: float) -> str:
-    status = daemon_set.get("status", {})
-    left = min(status.get("updatedNumberScheduled", 0), status.get("numberReady", 0))
-    nodes = status.get("desiredNumberScheduled", 0)
-    return (
-        f"{left} of {nodes} nodes were left within {patience:.0f} s; see the logs of the container 'leave' in the pods "
-        f"of {DAEMON_SET}, and repeat, or leave these nodes by hand with: mooring agent --config FILE --leave"
-    )

@@ -336,17 +336,21 @@ def allocation_of(claim: Mapping[str, Any], driver: str, pool: str, device_cpus:
     return PreparedClaim(metadata["uid"], metadata["namespace"], metadata["name"], results, (), pods, pod_claim)
 
 
+def shares_of(allocated: PreparedClaim) -> dict[tuple[str, str, int], int]:
+    """Return the CPUs of each share of an allocation, by request, device and number of NUMA nodes."""
+    counts: dict[tuple[str, str, int], int] = {}
+    for one in allocated.results:
+        key = one.request, one.device, one.numa_nodes
+        counts[key] = counts.get(key, 0) + one.count
+    return counts
+
+
 def _result(one: _Result, device_cpus: Callable[[str], int], numa_nodes: int, source: str) -> AllocationResult:
     cpus = device_cpus(one.device)
     if not cpus:
         raise InputError(f"device {one.device} is not on this node", source=source)
     consumed = (one.consumed_capacity or {}).get(CAPACITY)
-    count = cpus.bit_count() if consumed is None else _whole(str(consumed), source)
-    return AllocationResult(one.request, one.device, count, one.share_id or "", numa_nodes)
-
-
-def _whole(text: str, source: str) -> int:
-    amount = Quantity.parse(text)
-    if amount.milli % 1000 or amount.milli <= 0:
-        raise InputError(f"consumes {text} of {CAPACITY}, which is not a number of CPUs", source=source)
-    return amount.milli // 1000
+    milli = 1000 * cpus.bit_count() if consumed is None else Quantity.parse(str(consumed)).milli
+    if milli % 1000 or milli <= 0:
+        raise InputError(f"consumes {consumed} of {CAPACITY}, which is not a number of CPUs", source=source)
+    return AllocationResult(one.request, one.device, milli // 1000, one.share_id or "", numa_nodes)

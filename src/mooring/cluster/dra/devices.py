@@ -134,7 +134,11 @@ def _attributes(
         yield "dra.cpu/numCPUs", cpus.bit_count()
     if grouping in (Grouping.CPU, Grouping.CORE):
         yield "dra.cpu/coreID", topology.places[cpus.bit_length() - 1].core
-    numa, socket, cache = (_only(groups, cpus) for groups in (topology.numa, topology.sockets, topology.uncores))
+    # The one group in which all CPUs lie.
+    numa, socket, cache = (
+        next((group for group, mask in groups.items() if not cpus & ~mask), None)
+        for groups in (topology.numa, topology.sockets, topology.uncores)
+    )
     if numa is not None and numa >= 0:
         yield "dra.cpu/numaNodeID", numa
     own = tuple(node for node, mask in topology.numa.items() if mask & cpus and node >= 0)
@@ -152,11 +156,6 @@ def _attributes(
     roots = tuple(sorted(root for root, local in pcie_roots.items() if local & cpus))
     if roots:
         yield "resource.kubernetes.io/pcieRoot", roots
-
-
-def _only(groups: Mapping[int, int], cpus: int) -> int | None:
-    """Return the one group in which all CPUs lie; None when they lie in several."""
-    return next((number for number, mask in groups.items() if not cpus & ~mask), None)
 
 
 def near_nodes(info: MachineInfo) -> dict[int, tuple[int, ...]]:
@@ -364,7 +363,10 @@ class SlicePublisher:
             ClusterError: it is not done; the next call tries again.
         """
         whole = self.whole or self.grouping.is_whole
-        wanted = offered(devices, room, whole=whole, node_allocatable=self.node_allocatable)
+        self.write(offered(devices, room, whole=whole, node_allocatable=self.node_allocatable), now)
+
+    def write(self, wanted: list[dict[str, Any]], now: float) -> None:
+        """Update the slices, for devices as they list them; as :meth:`publish`."""
         is_due = wanted != self._published or now - self._looked >= _LOOK
         if not is_due and self._problem:
             raise ClusterError(self._problem)

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mooring.cluster.dra.cdi import CDISpecs, PreparedClaim, allocation_of, cpus_of
+from mooring.cluster.dra.cdi import CDISpecs, PreparedClaim, allocation_of, cpus_of, shares_of
 from mooring.cluster.dra.devices import CAPACITY, CPUGroup, SlicePublisher, attribute_values, device_cpus
 from mooring.cluster.dra.health import DeviceHealth
 from mooring.cluster.dra.objects import AgentNode, ClaimableCPUs, ClaimObjects, ClaimsClient, ClaimsError
@@ -153,10 +153,6 @@ class Driver:
             before: what it had, and is to have again where that is free.
         """
         wished = {} if before is None else {(one.request, one.device): one.cpus for one in before.given}
-        counts: dict[tuple[str, str, int], int] = {}
-        for one in allocated.results:
-            key = one.request, one.device, one.numa_nodes
-            counts[key] = counts.get(key, 0) + one.count
         shares = [
             ShareMessage(
                 request=request,
@@ -166,7 +162,7 @@ class Driver:
                 wished=wished.get((request, device), ""),
                 numa_nodes=numa_nodes,
             )
-            for (request, device, numa_nodes), count in counts.items()
+            for (request, device, numa_nodes), count in shares_of(allocated).items()
         ]
         given = self._agent.prepare(allocated.uid, allocated.namespace, allocated.name, shares, allocated.pods)
         return msgspec.structs.replace(allocated, given=given)

@@ -16,7 +16,6 @@ from typing import Any, Final, TypeVar
 import httpx2
 import msgspec
 from google.protobuf.message import DecodeError, Message
-from lightkube.config.kubeconfig import SingleConfig
 
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import MooringError
@@ -24,7 +23,7 @@ from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.extensions.owners import HeldClaim, HeldShare
 from mooring.inputs.machines.machineinfo_json import parse_machine_info
 from mooring.service import messages
-from mooring.service.apiserver import ClusterError, ClusterOnDemand, asked_json, cluster_of
+from mooring.service.apiserver import Cluster, ClusterError, ClusterOnDemand, asked_json
 from mooring.service.following import CACHED, objects_at
 from mooring.service.grpc_client import CallError, UnaryClient
 
@@ -41,14 +40,14 @@ _FRESH = 300.0
 class ClaimObjects:
     """Calls the API server, one request at a time; usable from any thread."""
 
-    def __init__(self, open_config: Callable[[], SingleConfig]) -> None:
+    def __init__(self, connect: Callable[[], Cluster]) -> None:
         """Do not connect yet.
 
         Args:
-            open_config: returns the configuration, read again.
+            connect: opens a way to the API server, with credentials that are read again.
         """
         self._lock = Lock()
-        self._cluster = ClusterOnDemand(lambda: cluster_of(open_config()))
+        self._cluster = ClusterOnDemand(connect)
         self._opened = float("-inf")
 
     def close(self) -> None:

@@ -37,10 +37,9 @@ from mooring.cluster.dra.objects import AgentNode, ClaimObjects, ClaimsClient, C
 from mooring.engine.core.errors import InputError, MooringError
 from mooring.engine.core.machine import Hardware
 from mooring.service import messages
-from mooring.service.apiserver import configuration_of
+from mooring.service.apiserver import cluster_of, configuration_of
 from mooring.service.daemon import stop_signals
-from mooring.service.grpc_server import serve_at_once
-from mooring.service.grpc_socket import CallLimits, Method, Methods
+from mooring.service.grpc_socket import CallLimits, Method, Methods, serve_at_once
 from mooring.service.http import serve_tcp
 from mooring.service.logs import LAST_LINES, Log, open_log
 from mooring.service.options import Address, LogFormat, LogLevel
@@ -88,8 +87,12 @@ class Plugin:
             opened.callback(self._served(self._endpoint, messages.DRA_SERVICE, methods))
             opened.callback(devices.close)
             place = str(registry / f"{driver.name}-reg.sock")
+            versions = [messages.DRA_VERSION, *HEALTH_SERVICES]
+            info = messages.PluginInfoMessage(
+                type="DRAPlugin", name=driver.name, endpoint=self._endpoint, supported_versions=versions
+            )
             methods = {
-                "GetInfo": Method(messages.InfoRequestMessage, self._info),
+                "GetInfo": Method(messages.InfoRequestMessage, lambda _: info),
                 "NotifyRegistrationStatus": Method(messages.RegistrationStatusMessage, self._notified),
             }
             opened.callback(self._served(place, messages.REGISTRATION_SERVICE, methods))
@@ -105,12 +108,6 @@ class Plugin:
 
     def _served(self, path: str, service: str, methods: Methods) -> Callable[[], object]:
         return serve_at_once(path, service, methods, self._log, _LIMITS, "check --kubelet-root")
-
-    def _info(self, _request: messages.InfoRequestMessage) -> messages.PluginInfoMessage:
-        versions = [messages.DRA_VERSION, *HEALTH_SERVICES]
-        return messages.PluginInfoMessage(
-            type="DRAPlugin", name=self._driver.name, endpoint=self._endpoint, supported_versions=versions
-        )
 
     def _notified(self, status: messages.RegistrationStatusMessage) -> messages.RegistrationStatusResponseMessage:
         if status.plugin_registered:
@@ -203,7 +200,7 @@ def run_driver(asked: DriverOptions) -> None:
         log, lines = open_log(asked.log_format, asked.log_level, name="mooring.cluster.dra")
         opened.callback(lines.finish, LAST_LINES)
         node = asked.node_name or now.node
-        objects = ClaimObjects(open_config)
+        objects = ClaimObjects(lambda: cluster_of(open_config()))
         opened.callback(objects.close)
         specs = CDISpecs(asked.cdi_root, asked.name)
         publisher = SlicePublisher(

@@ -240,7 +240,7 @@ class Binder:
                 self.view.not_bound(asked.PodUID)
             # Otherwise the outcome is unknown: the pod counts until the API server shows where it is.
             return BindAnswer(f"mooring: {error}")
-        self.view.bound(asked.PodUID)
+        self.view.bound(asked.PodUID, asked.Node)
         return BindAnswer()
 
     def _pod_to_bind(self, asked: BindArguments) -> Pod | str:

@@ -16,6 +16,7 @@ from hashlib import blake2b
 from typing import Any, Final
 
 import msgspec
+from cachetools import LRUCache
 
 from mooring.cluster.extender.known_node import BoundPod, KnownNode, Rank
 from mooring.engine.core.errors import InputError
@@ -23,14 +24,15 @@ from mooring.engine.core.pod import Pod
 from mooring.engine.extensions import device_alignment
 from mooring.engine.kubelet.shapes import shape_key
 from mooring.inputs.decoding.fields import within
+from mooring.inputs.pods.cluster_objects import FINISHED
 from mooring.inputs.pods.pod_fields import SCALE_DOWN_ANNOTATION as SCALE_DOWN
 from mooring.inputs.pods.pod_fields import SCALE_DOWN_FIELD, with_allocated
-from mooring.inputs.pods.pod_status import FINISHED
 from mooring.inputs.pods.pods import MIRROR, identity_of, pod_from_object
 
 SOURCE: Final = "API server"
 _KEPT: Final = (MIRROR, SCALE_DOWN, device_alignment.ANNOTATION)
 _MOST_SHAPES: Final = 20_000
+_MOST_DELETED: Final = 10_000
 
 
 class _PodMetadata(msgspec.Struct, omit_defaults=True):
@@ -202,6 +204,8 @@ class ClusterPods:
         """How many lists are being read beside the watch."""
         self._ended: set[str] = set()
         """Uids of pods that were reported as ended or deleted since the first of these lists began."""
+        self._deleted: LRUCache[str, None] = LRUCache(_MOST_DELETED)
+        """Uids of pods that the watch has shown as deleted: nothing more will be heard of them."""
         self.bound: dict[str, BoundPod] = {}
         """By uid."""
         self.refused: Callable[[str], object] = lambda _reason: None
@@ -253,8 +257,13 @@ class ClusterPods:
             if is_new and seen.pod.uid in self.bound:
                 self.bound[seen.pod.uid].listed = True
 
+    def deleted(self, uid: str) -> None:
+        """Take the watch's word that a pod is deleted."""
+        self._deleted[uid] = None
+        self.drop(uid)
+
     def drop(self, uid: str) -> None:
-        """Take it that a pod is deleted."""
+        """Take it that a pod has ended, or that a list does not show it."""
         self._waiting.pop(uid, None)
         self._nominate(uid, "")
         if self._lists:
@@ -272,11 +281,11 @@ class ClusterPods:
     # What this extender does.
 
     def assume(self, pod: Pod, name: str) -> None:
-        """Count a pod as bound after all others, unless the API server has shown where it is bound.
+        """Count a pod as bound after all others, unless the API server has shown where it is bound, or that it is gone.
 
         Whether the API server takes it is still open.
         """
-        if not self._is_confirmed(pod.uid):
+        if pod.uid not in self._deleted and not self._is_confirmed(pod.uid):
             self._place(BoundPod(pod, name, (1, self._next()), self._clock(), ours=True, certain=False))
 
     def is_bound(self, uid: str) -> None:

@@ -1,8 +1,11 @@
 """The extender's HTTP, with its metrics: bounded in bytes, in requests at once and in time, and always one answer.
 
 What the scheduler gets when something goes wrong: 400 with one line of JSON for a body that cannot be read, 413 for one
-that is too large, 503 at once when too many requests are under way, and an Error in the answer while not everything has
-been listed. It retries the pod in all of these cases, unless the extender is ``ignorable``.
+that is too large, 503 when too many requests are under way for too long, and an Error in the answer while not
+everything has been listed. It retries the pod in all of these cases, unless the extender is ``ignorable``.
+
+Requests wait for their turn: the scheduler sends binds while it filters for further pods, and a pod that is refused
+waits for its next try in the scheduler, from one second up to ten.
 """
 
 from __future__ import annotations
@@ -10,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import nullcontext
@@ -19,10 +21,8 @@ from functools import partial
 from typing import Any, Final
 
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
-from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from mooring.cluster.extender.answers import Answers, encoded
 from mooring.cluster.extender.binding import Binder
@@ -38,7 +38,7 @@ from mooring.cluster.extender.wire import (
     request_span,
 )
 from mooring.engine.core.errors import InputError
-from mooring.service.http import JSON, PROMETHEUS, ProgramMetrics
+from mooring.service.http import JSON, PROMETHEUS, Application, ASGIMessage, ProgramMetrics, Receive, Send
 from mooring.service.logs import Traces
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -66,6 +66,8 @@ _SMALL: Final = 64 * 1024
 """Bytes of a request that may be answered without the engine's thread."""
 _RESERVE: Final = 0.8
 """Part of the time of a request after which no new node is asked about."""
+_TURN: Final = 0.5
+"""Part of the time of a request for which the scheduler's wait for their turn, unread."""
 
 
 _JUDGED: Final[Mapping[str, tuple[type[Any], Callable[[Answers, Any], object], Callable[[str], object]]]] = {
@@ -74,6 +76,9 @@ _JUDGED: Final[Mapping[str, tuple[type[Any], Callable[[Answers, Any], object], C
     "preempt": (PreemptArguments, Answers.preempted, lambda _: PreemptAnswer({})),
 }
 """Verb -> what is asked, what answers it, and the answer where there is none."""
+
+
+_Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class ExtenderMetrics(ProgramMetrics):
@@ -155,8 +160,8 @@ class Service:
         self._traces = traces
         self._answers, self._binder, self._metrics, self._limits = answers, binder, metrics, limits
         self._problem, self._hang, self._clock = problem, hang, clock
-        self._running: Counter[bool] = Counter()
-        """Requests under way: those of API servers do not keep out the scheduler's."""
+        self._turns = {is_review: asyncio.Semaphore(limits.requests) for is_review in (False, True)}
+        """For requests under way: those of API servers do not keep out the scheduler's."""
         self._reviewing = asyncio.Lock()
         # The engine runs in one thread: more of them would only take turns. Binds wait for the API server.
         self._thinking = ThreadPoolExecutor(1, "mooring-engine")
@@ -164,25 +169,17 @@ class Service:
         self._engine = threading.Lock()
         """Held while answers are made."""
         self._round: Future[int] | None = None
-        open_to_all = [
-            Route("/healthz", self._health),
-            Route("/readyz", self._ready),
-            Route("/metrics", self._numbers),
-        ]
-        self.health = Starlette(routes=open_to_all)
-        self.webhook = Starlette(
-            routes=[
-                Route(path, self._verb(REVIEW, partial(self._review, denies=denies)), methods=["POST"])
+        pages = {"/healthz": self._health, "/readyz": self._ready, "/metrics": self._numbers}
+        open_to_all = {("GET", path): page for path, page in pages.items()}
+        self.health = _application(open_to_all)
+        self.webhook = _application(
+            {
+                ("POST", path): self._verb(REVIEW, partial(self._review, denies=denies))
                 for path, denies in (("/validate", False), ("/validate/deny", True))
-            ]
+            }
         )
-        self.app = Starlette(
-            routes=[
-                *(Route(f"/{one}", self._verb(one, partial(self._judge, one)), methods=["POST"]) for one in _JUDGED),
-                Route("/bind", self._verb("bind", self._bind), methods=["POST"]),
-                *open_to_all,
-            ]
-        )
+        judged = {("POST", f"/{verb}"): self._verb(verb, partial(self._judge, verb)) for verb in _JUDGED}
+        self.app = _application({**judged, ("POST", "/bind"): self._verb("bind", self._bind), **open_to_all})
 
     def close(self) -> None:
         """Wait for nothing that is under way."""
@@ -201,14 +198,19 @@ class Service:
         """Wait until no bind is under way."""
         self._binding.shutdown(wait=True)
 
-    def _verb(
-        self, verb: str, answer: Callable[[bytes, float], Awaitable[object]]
-    ) -> Callable[[Request], Awaitable[Response]]:
+    def _verb(self, verb: str, answer: Callable[[bytes, float], Awaitable[object]]) -> _Endpoint:
+        turns = self._turns[verb == REVIEW]
+
         async def endpoint(request: Request) -> Response:
-            if self._running[verb == REVIEW] >= self._limits.requests:
-                return self._refused(verb, 503, "too many requests are under way")
-            self._running[verb == REVIEW] += 1
             began = self._clock()
+            if turns.locked():
+                try:
+                    async with asyncio.timeout(0 if verb == REVIEW else self._limits.seconds * _TURN):
+                        await turns.acquire()
+                except TimeoutError:
+                    return self._refused(verb, 503, "too many requests are under way")
+            else:
+                await turns.acquire()
             try:
                 async with asyncio.timeout(self._limits.seconds):
                     body = await self._body(request)
@@ -220,7 +222,7 @@ class Service:
             except (TimeoutError, ClientDisconnect):
                 return self._refused(verb, 408, "the body did not arrive in time")
             finally:
-                self._running[verb == REVIEW] -= 1
+                turns.release()
                 self._metrics.seconds.labels(verb).observe(self._clock() - began)
             self._metrics.requests.labels(verb, "200").inc()
             if self._traces is not None and verb != REVIEW:
@@ -313,6 +315,23 @@ class Service:
 
     async def _numbers(self, _request: Request) -> Response:
         return Response(self._metrics.numbers(), media_type=PROMETHEUS)
+
+
+def _application(endpoints: Mapping[tuple[str, str], _Endpoint]) -> Application:
+    """Return an application with nothing else between a request and its endpoint, by method and path."""
+
+    async def app(scope: ASGIMessage, receive: Receive, send: Send) -> None:
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        endpoint = endpoints.get((method, scope["path"]))
+        if endpoint is not None:
+            response = await endpoint(Request(scope, receive))
+        elif any(path == scope["path"] for _, path in endpoints):
+            response = Response("Method Not Allowed", 405, media_type="text/plain")
+        else:
+            response = Response("Not Found", 404, media_type="text/plain")
+        await response(scope, receive, send)
+
+    return app
 
 
 def _probed(problem: str) -> Response:

@@ -151,7 +151,7 @@ class ClusterView:
     def drop_pod(self, uid: str) -> None:
         """Take it that a pod is deleted."""
         with self._lock:
-            self._pods.drop(uid)
+            self._pods.deleted(uid)
 
     def given(self, uids: Iterable[str]) -> None:
         """Take it that claims of pods have changed, by the uids of these pods."""
@@ -168,15 +168,19 @@ class ClusterView:
         with self._lock:
             return self._node(name).checking if checks else self._node(name).binding
 
+    # The scheduler's next request comes soon: the outlook is made here, where no request waits for it.
+
     def assume(self, pod: Pod, name: str) -> None:
         """Count a pod as bound from now on, before the request to the API server; its outcome is still open."""
         with self._lock:
             self._pods.assume(pod, name)
+        self.outlook(name)
 
-    def bound(self, uid: str) -> None:
-        """Take the API server's word that a pod is bound."""
+    def bound(self, uid: str, name: str) -> None:
+        """Take the API server's word that a pod is bound to a node."""
         with self._lock:
             self._pods.is_bound(uid)
+        self.outlook(name)
 
     def not_bound(self, uid: str) -> None:
         """Take the API server's word that a pod is not bound to where it was to be."""

@@ -15,10 +15,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
+from mooring.cluster.play.claims import PlayedClaims, release
 from mooring.cluster.play.nodes import Document, PlayedNode
 from mooring.cluster.play.objects import FAULT, node_status
 from mooring.cluster.play.pods import (
@@ -36,9 +37,9 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.moment import SECOND
 from mooring.engine.kubelet.events import Admit, Advance, Event, EventResult, Living, PodUpdate, Readmit, Remove
 from mooring.engine.kubelet.timeline import FIRST_RETRY
-from mooring.engine.node.resize.feasibility import Resize
-from mooring.engine.node.resize.resizing import resize_state
-from mooring.inputs.pods.pod_status import FINISHED
+from mooring.engine.node.resizing import resize_state
+from mooring.engine.node.resources import Resize
+from mooring.inputs.pods.cluster_objects import FINISHED
 from mooring.published.objects import NodeFacts, NodeState
 from mooring.published.restored import NodeKind, restored
 from mooring.service.apiserver import ClusterError
@@ -46,6 +47,8 @@ from mooring.service.following import mapping_of
 
 Write: TypeAlias = Callable[[str, str, str, Document], object]
 """Takes a write: what it is about, method, path and body; writes about one thing arrive in their order."""
+_CLAIM_RETRY: Final = 1.0
+"""Seconds after which claims that cannot be prepared are looked at again."""
 
 
 @dataclass(slots=True)
@@ -66,6 +69,8 @@ class Play:
     """Uid -> pod, of all that were decided about and are there still."""
     counts: Counter[str] = field(default_factory=Counter)
     """Admitted pods, and rejected ones by their reasons."""
+    claims: PlayedClaims | None = None
+    """Of a cluster that plays drivers; without, claims are not looked at."""
     timers: sched.scheduler = field(default_factory=lambda: sched.scheduler(time.monotonic))
     lock: threading.RLock = field(default_factory=threading.RLock)
     _numbers: int = 0
@@ -121,8 +126,9 @@ class Play:
             if node.slow:
                 self.timers.enter(node.slow / self.speed, 0, self._late, (node, uid))
             return
+        node.waiting.pop(uid, None)
         pod = self.pods.get(uid)
-        if pod is None and phase not in FINISHED:
+        if pod is None and phase not in FINISHED and self._prepared(node, document):
             pod = self._decide(node, document)
         elif pod is not None and pod.generation != metadata.get("generation", 1):
             self._change(node, pod, document)
@@ -134,6 +140,22 @@ class Play:
             pod.ends = True
             stops = min(pod.stops, float(metadata.get("deletionGracePeriodSeconds") or 0))
             self._later(stops if pod.phase == "Running" else 0.0, self._end, pod)
+
+    def _prepared(self, node: PlayedNode, document: Document) -> bool:
+        """Prepare the claims of a pod; one that has to wait for that is taken again in a while."""
+        metadata = document["metadata"]
+        if self.claims is None or "deletionTimestamp" in metadata:
+            return True
+        try:
+            if not (why := self.claims.prepare(node, node.read(document))):
+                return True
+        except InputError as error:
+            why = f"Failed to prepare dynamic resources: {error}"
+            pod = played_pod(document, node.name, node.address, 0, annotated=False)
+            self._event(pod, pod_event(pod, "FailedPrepareDynamicResources", why))
+        node.waiting[metadata["uid"]] = document
+        self.timers.enter(_CLAIM_RETRY / self.speed, 0, self._late, (node, metadata["uid"]))
+        return False
 
     def _decide(self, node: PlayedNode, document: Document) -> PlayedPod:
         self._numbers += 1
@@ -275,8 +297,9 @@ class Play:
 
     def _release(self, pod: PlayedPod) -> None:
         node = self.nodes.get(pod.node)
-        if node is not None and pod.uid in node.kubelet.node.active:
+        if node is not None and (held := node.kubelet.node.active.get(pod.uid)) is not None:
             self._happens(node, Remove(pod.uid))
+            release(node, held)
 
     # What happens to kubelets.
 

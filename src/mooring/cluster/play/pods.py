@@ -19,9 +19,9 @@ from mooring.cluster.play.objects import stamp
 from mooring.engine.core.decision import Rejection
 from mooring.engine.core.moment import SECOND
 from mooring.engine.core.pod import Pod
-from mooring.engine.node.resize.feasibility import IN_PROGRESS, INFEASIBLE, PENDING, Resize
+from mooring.engine.node.resources import IN_PROGRESS, INFEASIBLE, PENDING, Resize
 from mooring.inputs.decoding.quantities import nanoseconds
-from mooring.inputs.pods.pod_status import REJECTED
+from mooring.inputs.pods.cluster_objects import REJECTED
 
 STARTS: Final = "play.mooring.dev/starts-after"
 RUNS: Final = "play.mooring.dev/runs-for"

@@ -20,6 +20,8 @@ from zlib import crc32
 
 import msgspec
 
+from mooring.cluster.dra.objects import GROUP, ClaimObjects
+from mooring.cluster.play.claims import PlayedClaims, PlayedSlices, with_drivers
 from mooring.cluster.play.kubelets import Play
 from mooring.cluster.play.nodes import Document, PlayedNode
 from mooring.cluster.play.objects import ADDRESSES, LEASE_SECONDS, PLAYED, lease_object, node_object, stamp, taints_of
@@ -140,7 +142,7 @@ class PlayedCluster:
     def __post_init__(self) -> None:
         started = {group.name: group.started() for group in self.cluster.groups}
         self.members = {
-            one.name: PlayedNode(one, started[one.group.name], str(ADDRESSES + number))
+            one.name: PlayedNode(one, with_drivers(started[one.group.name], one), str(ADDRESSES + number))
             for number, one in enumerate(self.cluster.members())
         }
 
@@ -161,6 +163,7 @@ class PlayedCluster:
             known = self._known(cluster)
         writers = self._writers = Writers(self.connect, self.report)
         self.play = Play(first, writers.write, self.report, self.speed, self._states())
+        self.play.claims = PlayedClaims() if self._drives else None
         try:
             for name in first:
                 self._register(name, is_known=name in known)
@@ -185,16 +188,24 @@ class PlayedCluster:
         """Let kubelets, timers and publishers run until the end of the block."""
         play = self.play
         nodes = ObjectListener(play.put_node, play.drop_node, lambda error: self.report("nodes", str(error)))
-        followers = (
+        followers = [
             Follower(self.connect, PODS, play, _BOUND, CACHED, name="play"),
             Follower(self.connect, NODES, nodes, self._own, CACHED, name="play"),
-        )
+        ]
+        if (claims := play.claims) is not None:
+            listener = ObjectListener(claims.put, claims.drop, lambda error: self.report("claims", str(error)))
+            followers.append(Follower(self.connect, f"{GROUP}/resourceclaims", listener, name="play"))
         for event in events:
             play.timers.enter(event.at / self.speed, 0, self._happens, (event,))
         settle()
         for one in followers:
             one.start()
-        work = [self._keep_time, self._renew, *([self._publish] if self.publishes else [])]
+        work = [
+            self._keep_time,
+            self._renew,
+            *([self._publish] if self.publishes else []),
+            *([self._offer] if self._drives else []),
+        ]
         threads = [threading.Thread(target=one, daemon=True) for one in work]
         for thread in threads:
             thread.start()
@@ -210,6 +221,11 @@ class PlayedCluster:
     @property
     def _own(self) -> dict[str, str]:
         return {"labelSelector": f"{PLAYED}={self.cluster.name}"}
+
+    @property
+    def _drives(self) -> bool:
+        """Whether drivers of dynamic resource allocation are played."""
+        return any(group.drivers for group in self.cluster.groups)
 
     # Nodes of the API server.
 
@@ -275,10 +291,12 @@ class PlayedCluster:
     def _remove(self) -> None:
         """Delete what was made, and pods that were bound to it: the garbage collector of pods would do the same."""
         with self.connect() as cluster:
-            for path, query in ((PODS, _BOUND), (NODES, self._own), (LEASES, self._own)):
+            made = [(PODS, _BOUND), (NODES, self._own), (LEASES, self._own)]
+            made += [(f"{GROUP}/resourceslices", {})] if self._drives else []
+            for path, query in made:
                 for one in objects_at(cluster.http, path, query):
                     metadata = one["metadata"]
-                    if path != PODS or one["spec"]["nodeName"] in self.members:
+                    if path in (NODES, LEASES) or one["spec"].get("nodeName") in self.members:
                         place = path if path != PODS else f"api/v1/namespaces/{metadata['namespace']}/pods"
                         conditions = {"gracePeriodSeconds": 0, "preconditions": {"uid": metadata["uid"]}}
                         self._writers.write(metadata["uid"], "DELETE", f"{place}/{metadata['name']}", conditions)
@@ -315,6 +333,22 @@ class PlayedCluster:
                         source = LiveSource(partial(getattr, node, "kubelet"), name)
                         publishers[name] = Publisher(source.observe, lambda: shared, name, report=told)
                     publishers[name].step()
+
+    def _offer(self) -> None:
+        """Publish the slices of all nodes, one after another, as drivers do each."""
+        objects, known, failed = ClaimObjects(self.connect), dict[str, PlayedSlices](), ""
+        while not self._stopping.wait(LOOKING):
+            for name, node in list(self.play.nodes.items()):
+                if name not in known:
+                    known[name] = PlayedSlices(node, objects, Log("play"))
+                try:
+                    known[name].publish(time.monotonic())
+                    failed = ""
+                except ClusterError as error:
+                    if str(error) != failed:
+                        failed = str(error)
+                        self.report("slices", failed)
+        objects.close()
 
     # States on disk.
 

@@ -17,7 +17,6 @@ from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_document, json_text, needs_extra, tell, warn
 from mooring.cli.terminal import text_for
 from mooring.engine.core.errors import InputError, MooringError, clean
-from mooring.engine.node import Node
 from mooring.explanations.phrases import plural, size
 from mooring.lazy import lazily
 from mooring.published.observation import Observation, exclusive_cpus_of, zones_of
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
     from mooring.published.observation import Observe
     from mooring.published.publisher import Publisher
     from mooring.published.writing import Rhythm
-    from mooring.service.http import HTTPServer
-    from mooring.service.options import Address
 
 
 EPILOG = """\b
@@ -121,7 +118,14 @@ def command(
                     raise InputError("the node is unknown", source=_SOURCE)
                 return _shown(seen, form, to)
             publisher = _publisher(asked, source.observe, rhythm)
-            return _once(publisher, asked.name) if once else _running(publisher, address)
+            if once:
+                return _once(publisher, asked.name)
+            counted = publishing.PublisherMetrics(publisher.counts, time.monotonic)
+            pages = {"/metrics": lambda: http.Page(counted.text(), http.PROMETHEUS)}
+            serving = nullcontext() if address is None else closing(http.serve_tcp(address, pages))
+            with daemon.stop_signals() as stopping, serving:
+                publisher.run(stopping)
+            return YES
         finally:
             end()
 
@@ -159,23 +163,6 @@ def _publisher(asked: published_node.Asked, observe: Observe, rhythm: Rhythm) ->
         tell(finding.message, about=finding.subject)
 
     return publishing.Publisher(observe, connect, asked.name, rhythm=rhythm, report=report)
-
-
-def _running(publisher: Publisher, address: Address | None) -> int:
-    serving = nullcontext() if address is None else closing(_serving(publisher, address))
-    with daemon.stop_signals() as stopping, serving:
-        publisher.run(stopping)
-    return YES
-
-
-def _serving(publisher: Publisher, address: Address) -> HTTPServer:
-    """Serve the publisher's metrics.
-
-    Raises:
-        InputError: the address cannot be had.
-    """
-    metrics = publishing.PublisherMetrics(publisher.counts, time.monotonic)
-    return http.serve_tcp(address, {"/metrics": lambda: http.Page(metrics.text(), http.PROMETHEUS)})
 
 
 def _once(publisher: Publisher, name: str) -> int:
@@ -229,12 +216,8 @@ def publish_text(seen: Observation, to: str = "", machine: str = "") -> str:
                 amounts = (size(int(one[name])) if is_bytes else one[name] for name in columns)
                 row = (zone["name"] if not number else "", clean(resource), *amounts)
                 table.add_row(*(Breaking(cell, "/") for cell in row))
-        parts += [Breaking(_exclusive(seen.node)), Text(""), table]
+        allocatable, available = exclusive_cpus_of(seen.node)
+        words = f"{available} of {allocatable} CPUs are available for exclusive use"
+        words = words if allocatable else "no container gets exclusive CPUs on this node"
+        parts += [Breaking(words), Text(""), table]
     return text_for(Group(*parts), to)
-
-
-def _exclusive(node: Node) -> str:
-    allocatable, available = exclusive_cpus_of(node)
-    if not allocatable:
-        return "no container gets exclusive CPUs on this node"
-    return f"{available} of {allocatable} CPUs are available for exclusive use"

@@ -74,7 +74,13 @@ def cpu_contents(salvage: Salvage) -> CPUContents:
         if isinstance(held, str):
             by_id.append(Unreadable("", uid, held))
             continue
-        assignments[uid] = _sets(uid, held, unreadable)
+        assignments[uid] = {}
+        for name, text in _members(held):
+            cpus = _mask("" if text is None else text)
+            if cpus is None:
+                unreadable.append(Unreadable(uid, name, _shown(text)))
+            else:
+                assignments[uid][name] = cpus
     pods: dict[str, CPUMask] = {}
     for uid, entry in _members(member(document, "podEntries")):
         mask = _mask(_inner(entry, "cpuSet", whole=salvage.whole))
@@ -91,7 +97,11 @@ def cpu_contents(salvage: Salvage) -> CPUContents:
         for uid, containers in _members(member(document, "baselines"))
     }
     releases = {
-        uid: {name: pre for name, entry in _members(held) if (pre := _release(entry)) is not None}
+        uid: {
+            name: PreAssignment(cpus, Moment(read["applyAt"], read["bootId"]), is_written=True)
+            for name, entry in _members(held)
+            if (read := _decoded(RELEASE, entry)) and (cpus := _mask(read["cpuSet"]))
+        }
         for uid, held in _members(member(document, "preAssignments"))
     }
     default = member(document, "defaultCpuSet")
@@ -100,24 +110,6 @@ def cpu_contents(salvage: Salvage) -> CPUContents:
         unreadable.append(Unreadable("", "", _shown(default)))
     state = CPUState(_policy(document), pool or NO_CPUS, assignments, pods, baselines, releases)
     return CPUContents(state, pool is not None, tuple(unreadable), tuple(by_id))
-
-
-def _release(entry: JSONValue) -> PreAssignment | None:
-    """Return a pending release; None where it cannot be read."""
-    read = _decoded(RELEASE, entry)
-    cpus = _mask(read["cpuSet"]) if read else None
-    return PreAssignment(cpus, Moment(read["applyAt"], read["bootId"]), is_written=True) if read and cpus else None
-
-
-def _sets(uid: str, held: JSONValue, unreadable: list[Unreadable]) -> dict[str, CPUMask]:
-    sets = {}
-    for name, text in _members(held):
-        mask = _mask("" if text is None else text)
-        if mask is None:
-            unreadable.append(Unreadable(uid, name, _shown(text)))
-        else:
-            sets[name] = mask
-    return sets
 
 
 def memory_contents(salvage: Salvage) -> MemoryContents:

@@ -100,11 +100,6 @@ def cpu_state_text(state: CPUState, *, pod_level: bool, baselines: bool) -> str:
     return f'{{{common},"checksum":{checksum},"data":"{escaped}","dataChecksum":{data_checksum(data)}}}'
 
 
-def initial_cpu_text(policy: str, release: str = NEWEST.name, *, pod_level: bool = False) -> str:
-    """Return what the kubelet writes when there is no file, before the policy fills the state."""
-    return cpu_text_of(release, CPUState(policy, NO_CPUS, {}), pod_level=pod_level, baselines=False)
-
-
 def cpu_text_v2(state: CPUState) -> str:
     """Return the state in format V2, for a kubelet rolled back to 1.36 or earlier; it has no pod sets.
 
@@ -219,16 +214,21 @@ def load_cpu_state(
     known = canonical_cpu_state(text, pod_level=pod_level, baselines=baselines, release=release)
     if known is not None and known.policy == policy:
         return known
-    return read_strictly(
-        text,
-        policy=policy,
-        pod_level=pod_level,
-        baselines=baselines,
-        releases=releases,
-        release=release,
-        containers=containers,
-        json_v2=json_v2,
-    )
+    # By Go's rules, which answer the same for the text of any state, later.
+    rules = state_file_rules(release, pod_level=pod_level)
+    checkpoint = read_checkpoint(text, cpu_family(rules.cpu, releases=releases, json_v2=json_v2))
+    if isinstance(checkpoint, Unread):
+        return not_restored("cpu", checkpoint.message)
+    found = checkpoint.members
+    try:
+        if checkpoint.version == "V1":
+            found = {**found, "entries": _by_pod(found["entries"], containers, rules.migration)}
+        if found["policyName"] != policy:
+            return other_policy("cpu", policy, found["policyName"])
+        state = _state(found, rules, baselines=baselines)
+        return replace(state, pre_assignments=_releases(found, state)) if releases else state
+    except _BadSetError as error:
+        return not_restored("cpu", str(error), containers=error.containers)
 
 
 def canonical_cpu_state(text: str, *, pod_level: bool, baselines: bool, release: str = NEWEST.name) -> CPUState | None:
@@ -253,34 +253,6 @@ def canonical_cpu_state(text: str, *, pod_level: bool, baselines: bool, release:
         return None
     # Without the gate, and where a file has no baselines, this shows what the strict reader would say.
     return state if cpu_text_of(release, state, pod_level=pod_level, baselines=baselines) == text else None
-
-
-def read_strictly(
-    text: str,
-    *,
-    policy: str,
-    pod_level: bool,
-    baselines: bool,
-    releases: bool = False,
-    release: str = NEWEST.name,
-    containers: ContainerIDs = NO_CONTAINERS,
-    json_v2: bool = False,
-) -> CPUState | StartRefusal:
-    """Read the text of a file by Go's rules alone; see :func:`load_cpu_state`, which answers the same, sooner."""
-    rules = state_file_rules(release, pod_level=pod_level)
-    checkpoint = read_checkpoint(text, cpu_family(rules.cpu, releases=releases, json_v2=json_v2))
-    if isinstance(checkpoint, Unread):
-        return not_restored("cpu", checkpoint.message)
-    found = checkpoint.members
-    try:
-        if checkpoint.version == "V1":
-            found = {**found, "entries": _by_pod(found["entries"], containers, rules.migration)}
-        if found["policyName"] != policy:
-            return other_policy("cpu", policy, found["policyName"])
-        state = _state(found, rules, baselines=baselines)
-        return replace(state, pre_assignments=_releases(found, state)) if releases else state
-    except _BadSetError as error:
-        return not_restored("cpu", str(error), containers=error.containers)
 
 
 def _by_pod(entries: Mapping[str, str] | None, containers: ContainerIDs, refusal: str) -> dict[str, dict[str, str]]:

@@ -220,28 +220,13 @@ def describe_format(text: str) -> tuple[str, str]:
     members = {name.lower(): value for name, value in document.members}
     if not members.keys() & {"policyname", "defaultcpuset", "machinestate", "entries", "data", "checksum"}:
         return "not a state file: it has none of the members of one", ""
-    if "machinestate" in members or _data_has_machine_state(members.get("data")):
-        return "memory manager state", f"format {_memory_version(members)}"
-    return "CPU manager state", f"format {_cpu_version(members)}"
-
-
-def _memory_version(members: dict[str, JSONValue]) -> str:
-    if "data" in members or "datachecksum" in members:
-        return "V3"
-    return "V2" if "podentries" in members else "V1"
-
-
-def _cpu_version(members: dict[str, JSONValue]) -> str:
-    if "data" in members or "datachecksum" in members:
-        return "V4"
-    if "podentries" in members:
-        return "V3"
-    entries = members.get("entries")
-    if isinstance(entries, JSONObject) and any(isinstance(value, str) for _, value in entries.members):
-        return "V1 (not readable since kubelet 1.37)"
-    return "V2"
-
-
-def _data_has_machine_state(data: JSONValue) -> bool:
-    """Tell whether the data of a damaged file still shows that it is the memory manager's."""
-    return isinstance(data, str) and '"machineState"' in data
+    data, entries = members.get("data"), members.get("entries")
+    place = 0 if members.keys() & {"data", "datachecksum"} else 1 if "podentries" in members else 2
+    # The data of a damaged file may still show that it is the memory manager's.
+    if "machinestate" in members or (isinstance(data, str) and '"machineState"' in data):
+        return "memory manager state", f"format {('V3', 'V2', 'V1')[place]}"
+    version = ("V4", "V3", "V2")[place]
+    is_by_id = isinstance(entries, JSONObject) and any(isinstance(value, str) for _, value in entries.members)
+    if version == "V2" and is_by_id:
+        version = "V1 (not readable since kubelet 1.37)"
+    return "CPU manager state", f"format {version}"

@@ -17,7 +17,9 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections.abc import Mapping
 from functools import lru_cache
+from typing import Final
 
 from mooring.engine.checkpoint.goscan import JSONNumber, JSONObject, JSONValue
 from mooring.engine.checkpoint.gotypes import (
@@ -46,6 +48,12 @@ _TO_ESCAPE = re.compile('[\x00-\x1f"\\\\<>&\u2028\u2029\ud800-\udfff]')
 _BASE64 = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=")
 _BYTE = GoInteger("uint8", 0, 255)
 _SHORT = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+_WORDS: Final[Mapping[type, str]] = {
+    bool: "bool", str: "string", JSONNumber: "number", list: "array", JSONObject: "object",
+}  # fmt: skip
+"""What Go's complaints call a value that does not fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +188,7 @@ class _Decoding:
             case GoSlice(element=element) if isinstance(found, list):
                 return self._elements(element, found, current or [])
             case _:
-                self._refuse(_word_for(found), kind)
+                self._refuse(_WORDS[type(found)], kind)
                 return current
 
     def _entries(self, kind: GoMap, found: JSONObject, current: GoValue) -> GoValue:
@@ -189,7 +197,10 @@ class _Decoding:
         for name, value in found.members:
             if self._json_v2:
                 self._path = (*path, _as_pointer(name))
-            key = _integer_key(name) if kind.integer_keys else name
+            try:
+                key = atoi(name) if kind.integer_keys else name
+            except GoSyntaxError:
+                key = None
             # Go 1.27 passes over the value of a wrong key, older ones decode it first.
             element = None if self._json_v2 and key is None else self.value(kind.element, value, zero(kind.element))
             if key is None:
@@ -240,30 +251,9 @@ def _field_of(struct: GoStruct, name: str) -> GoField | None:
     return next((field for field in struct.fields if field.member.translate(_FOLD) == folded), None)
 
 
-def _integer_key(name: str) -> int | None:
-    try:
-        return atoi(name)
-    except GoSyntaxError:
-        return None
-
-
 def _as_pointer(name: str) -> str:
     """Return a name as JSON pointers write it."""
     return name.replace("~", "~0").replace("/", "~1")
-
-
-def _word_for(found: JSONValue) -> str:
-    match found:
-        case bool():
-            return "bool"
-        case str():
-            return "string"
-        case JSONNumber():
-            return "number"
-        case list():
-            return "array"
-        case _:
-            return "object"
 
 
 @lru_cache(maxsize=1024)

@@ -153,35 +153,28 @@ class _Scanner:
                 value = self._begin() if value is _FOLLOWS else self._put(value)
         except JSONSyntaxError as error:
             doubted = str(error).endswith((_AFTER_MEMBER, _AFTER_ELEMENT))
-            return Prefix(self._closed(depth, doubted=doubted), str(error), whole=False, fault_at=error.at)
+            # Close what is open, from the inside, and return the outermost container
+            if self._open and doubted:
+                innermost = self._open[-1]
+                values: list[Any] = innermost.members if isinstance(innermost, JSONObject) else innermost
+                del values[-1:]
+            keys = self._keys
+            while len(self._open) > 1:
+                container, around = self._open.pop(), self._open[-1]
+                # The key of the innermost container's next value may wait as well: keys belong to containers by number.
+                names = sum(isinstance(one, JSONObject) for one in self._open)
+                del keys[names:]
+                if len(self._open) < depth:
+                    if isinstance(around, JSONObject):
+                        around.members.append((keys.pop(), container))
+                    else:
+                        around.append(container)
+            return Prefix(self._open[0] if self._open else None, str(error), whole=False, fault_at=error.at)
         rest = _NO_SPACE.search(self._buffer, self._at)
         if rest is None:
             return Prefix(value, "", whole=True)
         fault = self._fault(rest.start(), "after top-level value")
         return Prefix(value, str(fault), whole=True, fault_at=fault.at)
-
-    def _closed(self, depth: int, *, doubted: bool) -> JSONValue:
-        """Close what is open, from the inside, and return the outermost container."""
-        if self._open and doubted:
-            innermost = self._open[-1]
-            values: list[Any] = innermost.members if isinstance(innermost, JSONObject) else innermost
-            del values[-1:]
-        keys = self._keys
-        while len(self._open) > 1:
-            container, around = self._open.pop(), self._open[-1]
-            # The key of the innermost container's next value may wait as well: keys belong to containers by number.
-            names = sum(isinstance(one, JSONObject) for one in self._open)
-            del keys[names:]
-            if len(self._open) < depth:
-                self._append(around, keys, container)
-        return self._open[0] if self._open else None
-
-    @staticmethod
-    def _append(around: JSONObject | list[JSONValue], keys: list[str], value: JSONValue) -> None:
-        if isinstance(around, JSONObject):
-            around.members.append((keys.pop(), value))
-        else:
-            around.append(value)
 
     def _begin(self) -> JSONValue:
         """Read a scalar or an empty container; or open a container and stand before its first value."""
@@ -189,23 +182,33 @@ class _Scanner:
         if first == _QUOTE:
             return self._string()
         if first in (_OPEN_OBJECT, _OPEN_ARRAY):
-            return self._begin_container(first)
+            if len(self._open) >= MAX_DEPTH:
+                raise self._fault(self._at, _TOO_DEEP)
+            container: JSONObject | list[JSONValue] = JSONObject() if first == _OPEN_OBJECT else []
+            self._at += 1
+            if self._next() == (_CLOSE_OBJECT if first == _OPEN_OBJECT else _CLOSE_ARRAY):
+                self._at += 1
+                return container
+            self._open.append(container)
+            if first == _OPEN_OBJECT:
+                self._key()
+            return _FOLLOWS
         if first in _WORDS:
             return self._word(*_WORDS[first])
-        return self._number()
-
-    def _begin_container(self, first: int) -> JSONValue:
-        if len(self._open) >= MAX_DEPTH:
-            raise self._fault(self._at, _TOO_DEEP)
-        container: JSONObject | list[JSONValue] = JSONObject() if first == _OPEN_OBJECT else []
-        self._at += 1
-        if self._next() == (_CLOSE_OBJECT if first == _OPEN_OBJECT else _CLOSE_ARRAY):
-            self._at += 1
-            return container
-        self._open.append(container)
-        if first == _OPEN_OBJECT:
-            self._key()
-        return _FOLLOWS
+        match = _NUMBER.match(self._buffer, self._at)
+        if match is None:
+            if self._buffer[self._at] == _MINUS:
+                raise self._fault(self._at + 1, "in numeric literal")
+            raise self._fault(self._at, "looking for beginning of value")
+        fraction, exponent = match.groups()
+        end = match.end()
+        if self._buffer[end] == _DOT and fraction is None and exponent is None:
+            raise self._fault(end + 1, "after decimal point in numeric literal")
+        if self._buffer[end] in b"eE" and exponent is None:
+            signed = self._buffer[end + 1] in b"+-"
+            raise self._fault(end + 2 if signed else end + 1, "in exponent of numeric literal")
+        self._at = end
+        return JSONNumber(match.group().decode())
 
     def _put(self, value: JSONValue) -> JSONValue:
         """Store a value in the innermost container and read on: to its next value, or over its end."""
@@ -237,7 +240,9 @@ class _Scanner:
 
     def _string(self) -> str:
         start = self._at + 1
-        end = _end_of(_STRING_BODY, self._buffer, start)
+        # The end of a match of a pattern that matches everywhere, at least the empty text
+        match = _STRING_BODY.match(self._buffer, start)
+        end = match.end() if match else start
         if end >= len(self._buffer):
             raise _unexpected_end(self._buffer)
         if self._buffer[end] != _QUOTE:
@@ -250,7 +255,15 @@ class _Scanner:
         if self._buffer[at] != _BACKSLASH:
             return self._fault(at, "in string literal")
         if self._json_v2:
-            return self._escape_fault(at)
+            # Show the escape sequence as Go 1.27 does: in back quotes where they can hold it.
+            raw = self._buffer[at : at + (_UNICODE_ESCAPE if self._buffer[at + 1] == _U else 2)]
+            if at + len(raw) == len(self._buffer):
+                raw = raw[:-1]  # the space behind the end
+                if _CUT_ESCAPE.fullmatch(raw):
+                    return _unexpected_end(self._buffer)
+            shown = raw.decode(errors="surrogateescape")
+            plain = all(char.isprintable() and not char.isspace() and char not in "`\ufffd" for char in shown)
+            return JSONSyntaxError(f"invalid escape sequence {f'`{shown}`' if plain else quote(shown)} in string", at)
         at += 1
         if self._buffer[at] != _U:
             return self._fault(at, "in string escape code")
@@ -259,17 +272,6 @@ class _Scanner:
             at += 1
         return self._fault(at, "in \\u hexadecimal character escape")
 
-    def _escape_fault(self, at: int) -> JSONSyntaxError:
-        """Show the escape sequence as Go 1.27 does: in back quotes where they can hold it."""
-        raw = self._buffer[at : at + (_UNICODE_ESCAPE if self._buffer[at + 1] == _U else 2)]
-        if at + len(raw) == len(self._buffer):
-            raw = raw[:-1]  # the space behind the end
-            if _CUT_ESCAPE.fullmatch(raw):
-                return _unexpected_end(self._buffer)
-        shown = raw.decode(errors="surrogateescape")
-        plain = all(char.isprintable() and not char.isspace() and char not in "`\ufffd" for char in shown)
-        return JSONSyntaxError(f"invalid escape sequence {f'`{shown}`' if plain else quote(shown)} in string", at)
-
     def _word(self, word: bytes, value: bool | None) -> bool | None:  # noqa: FBT001 - the value that the word stands for
         for offset, expected in enumerate(word):
             if self._buffer[self._at + offset] != expected:
@@ -277,22 +279,6 @@ class _Scanner:
                 raise self._fault(self._at + offset, context)
         self._at += len(word)
         return value
-
-    def _number(self) -> JSONNumber:
-        match = _NUMBER.match(self._buffer, self._at)
-        if match is None:
-            if self._buffer[self._at] == _MINUS:
-                raise self._fault(self._at + 1, "in numeric literal")
-            raise self._fault(self._at, "looking for beginning of value")
-        fraction, exponent = match.groups()
-        end = match.end()
-        if self._buffer[end] == _DOT and fraction is None and exponent is None:
-            raise self._fault(end + 1, "after decimal point in numeric literal")
-        if self._buffer[end] in b"eE" and exponent is None:
-            signed = self._buffer[end + 1] in b"+-"
-            raise self._fault(end + 2 if signed else end + 1, "in exponent of numeric literal")
-        self._at = end
-        return JSONNumber(match.group().decode())
 
     def _next(self) -> int:
         """Skip space and return the byte found."""
@@ -342,12 +328,6 @@ def _unescape(match: re.Match[str]) -> str:
         code = int(single, 16)
         return "\ufffd" if 0xD800 <= code < 0xE000 else chr(code)
     return _SHORT.get(short, short)
-
-
-def _end_of(pattern: re.Pattern[bytes], buffer: bytes, start: int) -> int:
-    """Return the end of a match of a pattern that matches everywhere, at least the empty text."""
-    match = pattern.match(buffer, start)
-    return match.end() if match else start
 
 
 def _unexpected_end(buffer: bytes) -> JSONSyntaxError:

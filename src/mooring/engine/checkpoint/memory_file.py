@@ -68,11 +68,6 @@ def memory_state_text(state: MemoryState, *, pod_level: bool) -> str:
     return f'{{{old.json},"checksum":{checksum},"data":"{escaped}","dataChecksum":{data_checksum(data)}}}'
 
 
-def initial_memory_text(policy: str, release: str = NEWEST.name, *, pod_level: bool = False) -> str:
-    """Return what the kubelet writes when there is no file, before the policy fills the state."""
-    return memory_text_of(release, MemoryState(policy, {}, {}), pod_level=pod_level)
-
-
 def memory_text_v1(state: MemoryState) -> str:
     """Return the state in format V1, for a kubelet rolled back to 1.36 or earlier; it has no pod blocks.
 
@@ -208,7 +203,19 @@ def load_memory_state(
     known = canonical_memory_state(text, pod_level=pod_level, release=release)
     if known is not None and known.policy == policy:
         return known
-    return read_strictly(text, policy=policy, pod_level=pod_level, release=release, json_v2=json_v2)
+    # By Go's rules, which answer the same for the text of any state, later.
+    checkpoint = read_checkpoint(
+        text, memory_family(state_file_rules(release, pod_level=pod_level).memory, json_v2=json_v2)
+    )
+    if isinstance(checkpoint, Unread):
+        return not_restored("memory", checkpoint.message)
+    found = checkpoint.members
+    if found["policyName"] != policy:
+        return other_policy("memory", policy, found["policyName"])
+    try:
+        return _state(found, pod_level=pod_level)
+    except _NullError as error:
+        return not_restored("memory", str(error))
 
 
 def canonical_memory_state(text: str, *, pod_level: bool, release: str = NEWEST.name) -> MemoryState | None:
@@ -227,24 +234,6 @@ def canonical_memory_state(text: str, *, pod_level: bool, release: str = NEWEST.
         return None
     state = _state(found, pod_level=pod_level)
     return state if memory_text_of(release, state, pod_level=pod_level) == text else None
-
-
-def read_strictly(
-    text: str, *, policy: str, pod_level: bool, release: str = NEWEST.name, json_v2: bool = False
-) -> MemoryState | StartRefusal:
-    """Read the text of a file by Go's rules alone; see :func:`load_memory_state`, which answers the same, sooner."""
-    checkpoint = read_checkpoint(
-        text, memory_family(state_file_rules(release, pod_level=pod_level).memory, json_v2=json_v2)
-    )
-    if isinstance(checkpoint, Unread):
-        return not_restored("memory", checkpoint.message)
-    found = checkpoint.members
-    if found["policyName"] != policy:
-        return other_policy("memory", policy, found["policyName"])
-    try:
-        return _state(found, pod_level=pod_level)
-    except _NullError as error:
-        return not_restored("memory", str(error))
 
 
 class _NullError(MooringError):

@@ -51,6 +51,9 @@ class Salvage:
     """Nothing of it is cut off."""
 
 
+_OF_STATE = {"policyname", "entries", "machinestate", "defaultcpuset"}
+
+
 def salvaged(text: str, family: FormatFamily, *, intact: bool = False) -> Salvage | None:
     """Return the best copy of the state, or None when nothing can be read.
 
@@ -74,34 +77,24 @@ def salvaged(text: str, family: FormatFamily, *, intact: bool = False) -> Salvag
 def _copies(raw: bytes, family: FormatFamily) -> Iterator[Salvage]:
     outer = parse_prefix(raw, DEPTH)
     document = outer.value
-    data, checksum = _data_of(document, family) if outer.whole else _raw_data(raw)
+    data, checksum = "", 0
+    if not outer.whole:
+        # The text is no JSON. Inside of ``data`` every quote is escaped.
+        text, number = _DATA.search(raw), _DATA_CHECKSUM.search(raw)
+        data, checksum = unquote(text[1]) if text else "", int(number[1]) if number else 0
+    elif isinstance(document, JSONObject):
+        value = family.decode(document, family.newest).value
+        data, checksum = value["data"], value["dataChecksum"]
     if data:
         inner = parse_prefix(data.encode(), DEPTH)
         if isinstance(inner.value, JSONObject) and inner.value.members:
             trusted = inner.whole and not inner.fault and data_checksum(data) == checksum
             yield Salvage(inner.value, in_data=True, trusted=trusted, whole=inner.whole)
-    if isinstance(document, JSONObject) and (outer.whole or _says_something(document)):
+    # Pieces count where there is more than the newest format's ``data`` and checksums.
+    if isinstance(document, JSONObject) and (
+        outer.whole or any(name.lower() in _OF_STATE for name, _ in document.members)
+    ):
         yield Salvage(document, in_data=False, trusted=_has_checksum(document, family), whole=outer.whole)
-
-
-def _data_of(document: JSONValue, family: FormatFamily) -> tuple[str, int]:
-    if not isinstance(document, JSONObject):
-        return "", 0
-    value = family.decode(document, family.newest).value
-    return value["data"], value["dataChecksum"]
-
-
-def _raw_data(raw: bytes) -> tuple[str, int]:
-    """Find ``data`` and its checksum in a text that is no JSON. Inside of ``data`` every quote is escaped."""
-    data, checksum = _DATA.search(raw), _DATA_CHECKSUM.search(raw)
-    return unquote(data[1]) if data else "", int(checksum[1]) if checksum else 0
-
-
-def _says_something(document: JSONObject) -> bool:
-    """Tell whether there is more than the newest format's ``data`` and checksums."""
-    return any(
-        name.lower() in ("policyname", "entries", "machinestate", "defaultcpuset") for name, _ in document.members
-    )
 
 
 def _has_checksum(document: JSONObject, family: FormatFamily) -> bool:

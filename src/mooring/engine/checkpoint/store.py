@@ -162,7 +162,8 @@ def read_state_file(path: Path) -> str | None:
             :data:`SIZE_LIMIT`.
     """
     try:
-        with open(path, "rb", opener=_open_at_once) as file:
+        # Without waiting: a named pipe would else keep the reader until a writer opens it.
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise InputError(
                     "not an ordinary file", source=str(path), remedy="name a state file or a kubelet root directory"
@@ -179,11 +180,6 @@ def read_state_file(path: Path) -> str | None:
             f"larger than {SIZE_LIMIT} bytes", source=str(path), remedy="this is not a kubelet's state file"
         )
     return data.decode(errors="surrogateescape")
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    """Open without waiting: a named pipe would else keep the reader until a writer opens it."""
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def make_folder(path: Path) -> Path:

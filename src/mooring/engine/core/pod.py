@@ -267,12 +267,12 @@ class PodLevelGates:
 
 def guaranteed_equivalent(container: Container) -> bool:
     """Tell whether cpu and memory requests are non-zero and equal to the limits."""
-    return all(_equal_and_set(container.requests, container.limits, resource) for resource in ("cpu", "memory"))
-
-
-def _equal_and_set(requests: ResourceList, limits: ResourceList, resource: str) -> bool:
-    request, limit = requests.get(resource), limits.get(resource)
-    return request is not None and limit is not None and request.nano == limit.nano != 0
+    return all(
+        (request := container.requests.get(resource)) is not None
+        and (limit := container.limits.get(resource)) is not None
+        and request.nano == limit.nano != 0
+        for resource in ("cpu", "memory")
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

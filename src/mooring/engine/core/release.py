@@ -251,7 +251,16 @@ def resolve_gates(
         if switch in configured:
             values.update((name, configured[switch]) for name, gate in known.gates.items() if gate.stage is stage)
     values.update(configured)
-    return tuple(_unmet_needs(values, known.dependent)) or FeatureGates(values)
+    unmet = tuple(
+        Fault(
+            f"{name} is enabled, but depends on features that are disabled: [{' '.join(missing)}]",
+            Cause.GATE,
+            "featureGates",
+        )
+        for name in sorted(known.dependent)
+        if values[name] and (missing := [need for need in known.dependent[name].needs if not values[need]])
+    )
+    return unmet or FeatureGates(values)
 
 
 def _setting_faults(configured: Mapping[str, bool], known: Mapping[str, Gate]) -> Iterator[Fault]:
@@ -265,12 +274,3 @@ def _setting_faults(configured: Mapping[str, bool], known: Mapping[str, Gate]) -
             wanted, fixed = str(configured[name]).lower(), str(gate.default).lower()
             text = f"cannot set feature gate {name} to {wanted}, feature is locked to {fixed}"
             yield Fault(text, Cause.GATE, "featureGates", (name,), (wanted, fixed))
-
-
-def _unmet_needs(values: Mapping[str, bool], dependent: Mapping[str, Gate]) -> Iterator[Fault]:
-    for name in sorted(dependent):
-        if values[name]:
-            missing = [need for need in dependent[name].needs if not values[need]]
-            if missing:
-                text = f"{name} is enabled, but depends on features that are disabled: [{' '.join(missing)}]"
-                yield Fault(text, Cause.GATE, "featureGates")

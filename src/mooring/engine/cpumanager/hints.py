@@ -76,7 +76,12 @@ def generate_hints(
     smallest = _smallest_size(tuple([(mask & ~absent).bit_count() for mask in cpus]), need)
     span, sockets = 0, tuple[int, ...]()
     if align_by_socket:
-        span, sockets = _socket_span(topology, smallest), _positions_of_sockets(topology)
+        # For each socket the mask of the positions of the nodes that have CPUs on it
+        sockets = tuple(
+            sum(1 << position for position, mask in enumerate(cpus) if mask & socket)
+            for socket in topology.sockets.values()
+        )
+        span = _socket_span(topology, smallest)
     free = tuple([(mask & available).bit_count() for mask in cpus])
     return _listed(nodes, free, need - reusable.bit_count(), base, smallest, span, sockets)
 
@@ -148,15 +153,6 @@ def _socket_span(topology: Topology, smallest: int) -> int:
     return -(-smallest // nodes_per_socket)
 
 
-def _positions_of_sockets(topology: Topology) -> tuple[int, ...]:
-    """Return, for each socket, the mask of the positions of the nodes that have CPUs on it."""
-    cpus = tuple(topology.numa.values())
-    return tuple(
-        sum(1 << position for position, mask in enumerate(cpus) if mask & socket)
-        for socket in topology.sockets.values()
-    )
-
-
 def _as_ids(indices: list[int], nodes: tuple[int, ...]) -> list[NUMAMask]:
     """Turn masks of positions into masks of node ids."""
     table = _id_masks(nodes)
@@ -216,7 +212,10 @@ def pod_hints(
         asked = CPUHintsAsked(pod.uid, "", need, free, reusable.of(pod.uid) & ~state.offline, mismatch=False)
         return _answer(policy, state, pod, asked, observer, absent=state.offline)
     if policy.gates.manages(pod) and pod_allocation.POD_RESTART in policy.rules.fixed_defects:
-        asked = _asked_for_restored(policy, state, pod, need)
+        # What the pod keeps, or what there is when it releases what it has (defect pod-restart fixed)
+        is_kept = pod_allocation.restored_sets(policy, state, pod, need) is not None
+        free = CPUMask(kept) if is_kept else available_cpus(policy, pod_allocation.without_pod(state, pod.uid))
+        asked = CPUHintsAsked(pod.uid, "", need, free, NO_CPUS, mismatch=False)
         absent = _not_compared(policy, CPUMask(kept)) if kept == asked.available else 0
         return _answer(policy, state, pod, asked, observer, absent=absent | state.offline & ~asked.available)
     held = NO_CPUS
@@ -245,15 +244,6 @@ def _not_compared(policy: StaticPolicy, kept: CPUMask) -> CPUMask:
     """
     fixed = policy.rules.align_by_socket and SOCKET_RESTART in policy.rules.fixed_defects
     return policy.topology.all_cpus & ~kept if fixed else NO_CPUS
-
-
-def _asked_for_restored(policy: StaticPolicy, state: CPUState, pod: Pod, need: int) -> CPUHintsAsked:
-    """Request what the pod keeps, or what there is when it releases what it has (defect pod-restart fixed)."""
-    if pod_allocation.restored_sets(policy, state, pod, need) is not None:
-        return CPUHintsAsked(pod.uid, "", need, state.pods[pod.uid], NO_CPUS, mismatch=False)
-    return CPUHintsAsked(
-        pod.uid, "", need, available_cpus(policy, pod_allocation.without_pod(state, pod.uid)), NO_CPUS, mismatch=False
-    )
 
 
 def _answer(

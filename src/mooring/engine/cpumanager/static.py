@@ -187,12 +187,8 @@ def remove(
     containers = state.assignments.get(pod, {})
     if container not in containers:
         return state
-    rest = {name: cpus for name, cpus in containers.items() if name != container}
-    assignments = dict(state.assignments)  # a copy without the key costs a tenth of a comprehension
-    del assignments[pod]
-    if rest:
-        assignments[pod] = rest
-    baselines = _without_baseline(state, pod, container)
+    assignments = _less(state.assignments, pod, container)
+    rest, baselines = assignments.get(pod, {}), _less(state.baselines, pod, container)
     pods = state.pods
     if policy.gates.managers and pod in pods:
         if rest:
@@ -227,15 +223,16 @@ def remove_pods(state: CPUState, pods: Iterable[str]) -> CPUState:
     return replace(state, default=default, assignments=assignments, baselines=baselines)
 
 
-def _without_baseline(state: CPUState, pod: str, container: str) -> Mapping[str, Mapping[str, CPUMask]]:
-    if container not in state.baselines.get(pod, {}):
-        return state.baselines
-    rest = {name: cpus for name, cpus in state.baselines[pod].items() if name != container}
-    baselines = dict(state.baselines)
-    del baselines[pod]
+def _less(sets: Mapping[str, Mapping[str, CPUMask]], pod: str, container: str) -> Mapping[str, Mapping[str, CPUMask]]:
+    """Return sets without that of one container."""
+    if container not in sets.get(pod, {}):
+        return sets
+    rest = {name: cpus for name, cpus in sets[pod].items() if name != container}
+    left = dict(sets)  # a copy without the key costs a tenth of a comprehension
+    del left[pod]
     if rest:
-        baselines[pod] = rest
-    return baselines
+        left[pod] = rest
+    return left
 
 
 def wanted_cpus(

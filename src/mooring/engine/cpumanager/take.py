@@ -1,20 +1,21 @@
 """Taking CPUs: which algorithm serves which options, and distributing them evenly over the fewest NUMA nodes.
 
 Source: kubelet v1.37.1, cpumanager policy_static.go (takeByTopology) and cpu_assignment.go
-(takeByTopologyNUMADistributed); spec: cpu-manager.md sections 5, 7 and 8. The kubelet tries every subset of nodes on
-copies of its whole state. Balance and hand-out depend only on how many CPUs the nodes of a subset have, so each
-distinct tuple of counts is judged once here.
+(takeByTopologyNUMADistributed, standardDeviation); spec: cpu-manager.md sections 5, 7 and 8. The kubelet tries every
+subset of nodes on copies of its whole state. Balance and hand-out depend only on how many CPUs the nodes of a subset
+have, so each distinct tuple of counts is judged once here.
 """
 
 from __future__ import annotations
 
 from itertools import combinations
+from math import isqrt
+from typing import TypeAlias
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask
 from mooring.engine.core.decision import Endless, Observer
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.topology import Topology
-from mooring.engine.cpumanager.balance import Combo, Judge, Verdict, claimed_combo
 from mooring.engine.cpumanager.facts import DistributionChosen, SharePicked
 from mooring.engine.cpumanager.options import TakeError, TakeRules
 from mooring.engine.cpumanager.packed import NO_CORE_SIZE, Accumulator, Element, refused_outright, take_packed
@@ -102,17 +103,143 @@ class _Asked:
         return (cpus & (self.available | self.kept)).bit_count()
 
 
-def _best_combo(asked: _Asked, nodes: list[Element], size: int) -> Combo | Endless | None:
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """What is worth knowing of a subset of nodes that can serve the request."""
+
+    balance: int
+    """Population standard deviation of the CPUs left per node, in thousandths, rounded."""
+    candidates: tuple[int, ...]
+    """Indices, within the subset, of the nodes that could take one more group."""
+    remainder: tuple[int, ...]
+    """Indices, within ``candidates``, of those that take the rest; empty when nothing remains."""
+
+
+class _Judge:
+    """Judges subsets of one size by the free CPUs of their nodes; equal tuples of counts are judged once."""
+
+    def __init__(self, free: list[int], need: int, size: int, group: int, *, align: bool, fixed: bool) -> None:
+        self._need = need
+        self._size = size
+        self._group = group
+        self._align = align
+        self._fixed = fixed
+        self._squares = sum(count * count for count in free)
+        self._known: dict[tuple[int, ...], _Verdict | Endless | None] = {}
+        """By the counts alone: the holders are the same for all subsets of a walk."""
+        # All CPUs are handed out in the end, so the mean is that of every subset.
+        total, nodes = sum(free) - need, len(free)
+        # Thousandths, halves away from zero.
+        mean = (2000 * total + nodes) // (2 * nodes)
+        self._constant = nodes * mean * mean - 2000 * mean * total
+        self._nodes = nodes
+
+    def balance(self, squares: int) -> int:
+        """Return the rounded deviation for a given sum of squares of the CPUs left per node.
+
+        The kubelet rounds the mean to three decimals, computes in floating point and rounds the result to three
+        decimals; whole numbers of thousandths give the same without its rounding noise.
+        """
+        spread = (1_000_000 * squares + self._constant) * 4 // self._nodes
+        return (isqrt(spread) + 1) // 2
+
+    def verdict(self, counts: tuple[int, ...], held: tuple[int, ...] = ()) -> _Verdict | Endless | None:
+        """Judge a subset by the free CPUs of its nodes, in order; None when it cannot serve the request.
+
+        Args:
+            counts: CPUs of each node that the result may hold, those that it holds already included.
+            held: how many the first nodes hold already and keep (KEP-5554); the same in every call.
+        """
+        if counts not in self._known:
+            self._known[counts] = self._judged(counts, held)
+        return self._known[counts]
+
+    def _judged(self, counts: tuple[int, ...], held: tuple[int, ...]) -> _Verdict | Endless | None:
+        group = self._group
+        if sum(count // group * group for count in counts) < self._need:
+            return None
+        share = self._need // self._size // group * group
+        if self._align:
+            share = min(share, *(count // group * group for count in counts))
+        elif min(counts) < share:
+            return None
+        after = [count - share for count in counts]
+        rest = self._need - share * self._size
+        for index, count in enumerate(held):
+            # What a node keeps beyond its share is a part of the remainder that is handed out already.
+            excess = max(0, count - share)
+            after[index] -= excess
+            rest -= excess
+        if rest < 0:
+            return None
+        squares = self._squares - sum(count * count for count in counts) + sum(count * count for count in after)
+        candidates = tuple(index for index, count in enumerate(after) if count >= group)
+        if rest == 0:
+            return _Verdict(self.balance(squares), candidates, ())
+        return self._with_remainder(candidates, [after[index] for index in candidates], rest, squares)
+
+    def _with_remainder(
+        self, candidates: tuple[int, ...], after: list[int], rest: int, squares: int
+    ) -> _Verdict | Endless | None:
+        best: _Verdict | None = None
+        judged: dict[tuple[int, ...], int | None] = {}
+        for size in range(len(candidates), 0, -1):
+            for chosen in combinations(range(len(candidates)), size):
+                left = tuple([after[index] for index in chosen])
+                if left not in judged:
+                    gain = self._handed_out(left, rest)
+                    if isinstance(gain, Endless):
+                        return gain
+                    judged[left] = gain
+                gain = judged[left]
+                if gain is None:
+                    continue
+                balance = self.balance(squares + gain)
+                if best is None or balance < best.balance:
+                    best = _Verdict(balance, candidates, chosen)
+        return best
+
+    def _handed_out(self, left: tuple[int, ...], rest: int) -> int | Endless | None:
+        """Hand out ``rest`` round robin, a group at a time; return by how much the sum of squares changes.
+
+        Defect group-loop: the kubelet compares the rest with the *CPUs* left but hands out whole groups, so that
+        half-used cores let it go round for ever (kubernetes/kubernetes#140730). The loop is found here by a count and
+        never entered.
+        """
+        group = self._group
+        if sum(left) < rest:
+            return None
+        if sum(count // group for count in left) * group < rest:
+            return None if self._fixed else Endless("group-loop")
+        rounds, extra = divmod(rest // group, len(left))
+        if min(left) >= (rounds + 1) * group:
+            final = [count - (rounds + (index < extra)) * group for index, count in enumerate(left)]
+        else:
+            final = list(left)
+            while rest > 0:
+                for index, count in enumerate(final):
+                    if rest > 0 and count >= group:
+                        final[index] -= group
+                        rest -= group
+        return sum(count * count for count in final) - sum(count * count for count in left)
+
+
+_Combo: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+"""Positions in the list of nodes: those that a claim uses; those that take one more group each, round robin; and those
+that were judged best, which defect saved-combo may have replaced."""
+
+
+def _best_combo(asked: _Asked, nodes: list[Element], size: int) -> _Combo | Endless | None:
     """Walk the subsets of one size and return the most balanced one, with what the claim will make of it."""
     rules = asked.rules
     # Up to v1.36 the two options ignored each other (rule distribute-ignores-sockets; spec: releases.md section 5).
     align = rules.align_by_socket and not rules.older.distribute_ignores_sockets
     free = [asked.room(mask) for _, mask in nodes]
     held = [(mask & asked.kept).bit_count() for _, mask in nodes]
-    judge = Judge(free, asked.total, size, asked.group, align=align, fixed="group-loop" in rules.fixed_defects)
+    judge = _Judge(free, asked.total, size, asked.group, align=align, fixed="group-loop" in rules.fixed_defects)
     # Every node with kept CPUs takes part; they stand at the beginning of the list.
     first = sum(1 for count in held if count)
-    best: Verdict | None = None
+    best: _Verdict | None = None
     best_positions: tuple[int, ...] = ()
     best_in_socket = False
     last_visited: tuple[int, ...] = ()
@@ -140,38 +267,71 @@ def _best_combo(asked: _Asked, nodes: list[Element], size: int) -> Combo | Endle
             best, best_positions, best_in_socket = verdict, positions, in_socket
     if best is None:
         return None
-    return claimed_combo(best_positions, last_visited, best, len(nodes), fixed="saved-combo" in rules.fixed_defects)
+    candidates = tuple(best_positions[index] for index in best.candidates)
+    positions, remainder = best_positions, best.remainder
+    if "saved-combo" not in rules.fixed_defects:
+        positions = _claimed_positions(positions, last_visited, len(nodes))
+        # The remainder set was remembered by its own walk over the candidates of the subset *as found*, and is
+        # overwritten in the same way: its walk is never stopped early, so it ends with the largest subset of its size.
+        last = tuple(range(len(candidates) - len(remainder), len(candidates)))
+        remainder = _claimed_positions(remainder, last, len(candidates)) if remainder else ()
+    return positions, tuple(candidates[index] for index in remainder), best_positions
+
+
+def _claimed_positions(found: tuple[int, ...], last_visited: tuple[int, ...], count: int) -> tuple[int, ...]:
+    """Return what a remembered subset has become when the walk is over.
+
+    Its tail is that of the last visited subset with the same kept prefix. Subsets are visited in lexicographic order,
+    so that is the last one visited at all where it has the prefix, and else the prefix with the largest tail.
+
+    Args:
+        found: the subset as it was when it was found best.
+        last_visited: the subset at which the walk ended or was stopped.
+        count: number of elements that the subsets are made of.
+
+    >>> [_claimed_positions(tuple(range(size)), (*range(size - 1), 11), 12)[-1] == 11 for size in range(4, 11)]
+    [True, False, True, True, True, False, True]
+    """
+    # Lists grow to 1, 2, 4, 8, 16 places. A subset of length L shares storage with later ones when the list that holds
+    # it has room left beyond its previous capacity: it then keeps one more than the capacity below.
+    capacity = 1
+    while capacity < len(found):
+        capacity *= 2
+    kept = min(len(found), capacity // 2 + 1)
+    prefix = found[:kept]
+    if last_visited[:kept] == prefix:
+        return last_visited
+    return prefix + tuple(range(count - len(found) + kept, count))
 
 
 def _claim(
-    asked: _Asked, nodes: list[Element], combo: Combo, observer: Observer | None
+    asked: _Asked, nodes: list[Element], combo: _Combo, observer: Observer | None
 ) -> CPUMask | TakeError | Endless:
     """Take the shares of the chosen nodes, then hand out the rest group by group."""
     group, kept = asked.group, asked.kept
-    size = len(combo.positions)
-    share = asked.total // size // group * group
+    used, remainder, found = combo
+    share = asked.total // len(used) // group * group
     # Up to v1.36 each node is asked for the full share (rule distribute-claims-full-share; spec: releases.md section
     # 5).
     if not asked.rules.older.distribute_claims_full_share:
-        for position in combo.positions:
+        for position in used:
             share = min(share, asked.room(nodes[position][1]) // group * group)
-    rest = asked.total - share * size
-    for position in combo.positions:
+    rest = asked.total - share * len(used)
+    for position in used:
         rest -= max(0, (nodes[position][1] & kept).bit_count() - share)
     if observer is not None:
-        used, found, takers = (
-            tuple(nodes[position][0] for position in positions)
-            for positions in (combo.positions, combo.found, combo.remainder)
+        ids, best, takers = (
+            tuple(nodes[position][0] for position in positions) for positions in (used, found, remainder)
         )
-        observer(DistributionChosen(used, found, share, rest, takers if rest > 0 else (), group))
+        observer(DistributionChosen(ids, best, share, rest, takers if rest > 0 else (), group))
     hands = _Hands(asked, observer, asked.total - kept.bit_count())
-    for position in combo.positions:
+    for position in used:
         node = nodes[position]
         # Not all of them are left where an earlier share took a whole socket by its average size (average-sizes).
         hands.take(node, share - (node[1] & kept).bit_count(), is_rest=False)
     while rest > 0:
         before = rest
-        for position in combo.remainder:
+        for position in remainder:
             if rest > 0 and hands.left(nodes[position]).bit_count() >= group:
                 hands.take(nodes[position], group, is_rest=True)
                 rest -= group

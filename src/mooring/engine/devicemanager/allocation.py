@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from mooring.engine.core.bits import NUMAMask
+from mooring.engine.core.bits import NO_NODES, NUMAMask
 from mooring.engine.core.decision import Observer
 from mooring.engine.core.gotext import quote
 from mooring.engine.core.pod import Container, ContainerKind, Pod
@@ -91,7 +91,9 @@ def allocate(
                 return DeviceError(error)
             chosen += _chosen(state, resource, available, affinity, chosen, need, drawn)
         if observer is not None:
-            near = NUMAMask(_nodes_of(state, resource, chosen))
+            near = NO_NODES
+            for device in state.devices[resource]:
+                near |= device.mask if device.id in chosen else NO_NODES
             observer(DevicesTaken(pod.uid, container.name, resource, count, affinity, tuple(chosen), near, ""))
         taken[resource] = frozenset(chosen)
     containers = state.held.get(pod.uid, {})
@@ -132,15 +134,6 @@ def _report(
     """Report why nothing of (pod, container, resource) was taken."""
     if observer is not None:
         observer(DevicesTaken(*asked, count, affinity, (), NUMAMask(0), error))
-
-
-def _nodes_of(state: DeviceState, resource: str, ids: Collection[str]) -> int:
-    """Return the mask of the NUMA nodes of some devices."""
-    mask = 0
-    for device in state.devices[resource]:
-        if device.id in ids:
-            mask |= device.mask
-    return mask
 
 
 def _chosen(

@@ -232,10 +232,20 @@ def resized_set(
         return None
     if not change.is_growth and not change.is_shrink:
         return change.current
-    refusal = _check_whole_cores(policy, state, change) or _check_kept(change)
+    refusal = _check_whole_cores(policy, state, change)
+    retained = change.kept.bit_count()
+    if refusal is None and change.need < retained:
+        # Guards the rules themselves: nothing that stays may be more than what is requested.
+        refusal = AllocationError(
+            f"requested number of CPUs ( {change.need} ) are less than number of retained CPUs ( {retained} )"
+        )
     if refusal is None:
-        growing = change.is_growth
-        pool = _usable(policy, state, pod, container.name, change, None) if growing else _to_keep(state, change)
+        pool: int = change.current
+        if change.is_growth:
+            pool = _usable(policy, state, pod, container.name, change, None)
+        elif (change.current & ~state.offline | change.kept).bit_count() >= change.need:
+            # A container that shrinks keeps CPUs that are online, where they suffice.
+            pool = change.current & ~state.offline
         found = taken_around(policy, CPUMask(pool & ~change.kept), CPUMask(change.kept), change.need, affinity)
         if not isinstance(found, TakeError):
             if observer is not None:
@@ -263,12 +273,6 @@ def _usable(
     return usable_cpus(policy, state, available_cpus(policy, state), pod, container, missing, observer)
 
 
-def _to_keep(state: CPUState, change: CPUResize) -> int:
-    """Return what a container that shrinks may keep: CPUs that are online, where they suffice."""
-    online = change.current & ~state.offline
-    return online if (online | change.kept).bit_count() >= change.need else change.current
-
-
 def _check_whole_cores(policy: StaticPolicy, state: CPUState, change: CPUResize) -> AllocationError | None:
     """Apply full-pcpus-only: CPUs that the container has count as available."""
     if not policy.rules.whole_cores:
@@ -285,16 +289,6 @@ def _check_whole_cores(policy: StaticPolicy, state: CPUState, change: CPUResize)
     else:
         return None
     return AllocationError(message, "SMTAlignmentError")
-
-
-def _check_kept(change: CPUResize) -> AllocationError | None:
-    """Guard the rules themselves: nothing that stays may be more than what is requested."""
-    retained = change.kept.bit_count()
-    if change.need < retained:
-        return AllocationError(
-            f"requested number of CPUs ( {change.need} ) are less than number of retained CPUs ( {retained} )"
-        )
-    return None
 
 
 def taken_around(

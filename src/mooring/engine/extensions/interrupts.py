@@ -17,10 +17,10 @@ neither was set by another program, and stays.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 
-from mooring.engine.core.bits import NO_CPUS, CPUMask
+from mooring.engine.core.bits import NO_CPUS
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import Pod
@@ -209,7 +209,12 @@ def owners_of(
         mine, wish = devices.get(pod, {}), _wish(pod, pods)
         own = {name: mask for name, mask in held.get(uid, {}).items() if mask}
         if uid not in state.pods and wish is Wish.OWN and any(mine.values()) and len(own) > 1:
-            found += _containers(_label(pod, pods), own, mine)
+            # Each container has its devices. Devices of containers without CPUs of their own are everybody's; who has
+            # none avoids interrupts.
+            of_all = frozenset(address for name, theirs in mine.items() if name not in own for address in theirs)
+            for name, mask in own.items():
+                its = mine.get(name, frozenset()) | of_all
+                found.append(Owner(f"{_label(pod, pods)}/{name}", CPUSet(mask), Wish.OWN if its else Wish.AVOID, its))
             continue
         cpus = state.pods.get(uid, NO_CPUS)
         for mask in own.values():
@@ -223,17 +228,6 @@ def owners_of(
         theirs = frozenset(address for uid in uids for address in _together(devices.get(uid, {})))
         found.append(Owner(f"claim {claim.namespace}/{claim.name}", CPUSet(claim.cpus), wish, theirs))
     return tuple(found)
-
-
-def _containers(pod: str, own: Mapping[str, CPUMask], devices: Mapping[str, frozenset[str]]) -> Iterator[Owner]:
-    """Yield the containers of a pod with CPUs of their own, each with its devices.
-
-    Devices of containers without CPUs of their own are everybody's; who has none avoids interrupts.
-    """
-    of_all = frozenset(address for name, theirs in devices.items() if name not in own for address in theirs)
-    for name, mask in own.items():
-        mine = devices.get(name, frozenset()) | of_all
-        yield Owner(f"{pod}/{name}", CPUSet(mask), Wish.OWN if mine else Wish.AVOID, mine)
 
 
 def _together(devices: Mapping[str, frozenset[str]]) -> frozenset[str]:

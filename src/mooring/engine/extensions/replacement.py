@@ -58,7 +58,16 @@ def replaced(
         if isinstance(found, str):
             refused[name] = found
             continue
-        state = _with_stand_ins(state, owner, found)
+        lost, taken = (sum(1 << cpu for cpu in cpus) for cpus in (found, found.values()))
+        known = state.displaced.get(owner, {})
+        # A stand-in that is lost itself is forgotten: what counts is which CPU the owner had at first.
+        at_first = {stand_in: cpu for cpu, stand_in in known.items()}
+        merged = {**known, **{at_first.get(before, before): after for before, after in found.items()}}
+        state = replace(
+            with_exchange(state, owner, found),
+            default=(state.default | lost) & ~taken,
+            displaced={**state.displaced, owner: dict(sorted(merged.items()))},
+        )
         pairs |= found
     return state, pairs, refused
 
@@ -99,21 +108,6 @@ def _stand_ins(
     if not effective_pool(state) & ~taken and not lost & ~state.offline:
         return "they would be the last CPUs of the shared pool"
     return dict(zip(members(lost), members(taken), strict=True))
-
-
-def _with_stand_ins(state: CPUState, owner: str, pairs: Mapping[int, int]) -> CPUState:
-    lost = sum(1 << cpu for cpu in pairs)
-    taken = sum(1 << cpu for cpu in pairs.values())
-    known = state.displaced.get(owner, {})
-    # A stand-in that is lost itself is forgotten: what counts is which CPU the owner had at first.
-    at_first = {stand_in: cpu for cpu, stand_in in known.items()}
-    merged = {**known, **{at_first.get(before, before): after for before, after in pairs.items()}}
-    state = with_exchange(state, owner, pairs)
-    return replace(
-        state,
-        default=(state.default | lost) & ~taken,
-        displaced={**state.displaced, owner: dict(sorted(merged.items()))},
-    )
 
 
 def restored(state: CPUState, owner: str) -> tuple[CPUState, Mapping[int, int]]:

@@ -27,7 +27,7 @@ with lazily():
     from mooring.engine.node import hotplug
 
 if TYPE_CHECKING:
-    from mooring.engine.node.resize.feasibility import Resize
+    from mooring.engine.node.resources import Resize
 
 
 @dataclass(frozen=True, slots=True)

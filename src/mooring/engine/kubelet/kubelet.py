@@ -28,13 +28,12 @@ from mooring.lazy import dataclass, field, lazily, replace
 
 if TYPE_CHECKING:
     from mooring.engine.checkpoint.cpu_file import ContainerIDs
-    from mooring.engine.node.resize.feasibility import Infeasible, Resize
+    from mooring.engine.node.resources import Infeasible, Resize
 
 with lazily():
     from mooring.engine.checkpoint import cpu_file as cpu_checkpoint
     from mooring.engine.checkpoint import memory_file as memory_checkpoint
-    from mooring.engine.node import claims, hotplug
-    from mooring.engine.node.resize import resizing
+    from mooring.engine.node import claims, hotplug, resizing
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
+from mooring.engine.core.bits import NO_CPUS
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import Fault, Observer, StartRefusal
@@ -124,16 +125,16 @@ def _refused_files(settings: Settings, files: StateTexts, loaded: _Loaded, start
     after, (cpu, memory), pod_level = files, loaded, settings.gates["PodLevelResourceManagers"]
     config, release = settings.config, settings.release.name
     if files.cpu is None:
-        empty = cpu_file.initial_cpu_text(config.cpu_manager_policy, release, pod_level=pod_level)
-        after = replace(after, cpu=empty)
+        empty = CPUState(config.cpu_manager_policy, NO_CPUS, {})
+        after = replace(after, cpu=cpu_file.cpu_text_of(release, empty, pod_level=pod_level, baselines=False))
     if started.cpu is None:
         return after
     if started.cpu is not cpu:
         after = replace(after, cpu=cpu_text(settings, started.cpu))
     # The memory manager makes its file only when it is reached.
     if memory is None:
-        empty = memory_file.initial_memory_text(config.memory_manager_policy, release, pod_level=pod_level)
-        after = replace(after, memory=empty)
+        no_memory = MemoryState(config.memory_manager_policy, {}, {})
+        after = replace(after, memory=memory_file.memory_text_of(release, no_memory, pod_level=pod_level))
     if started.memory is not None and started.memory is not memory:
         after = replace(after, memory=memory_text(settings, started.memory))
     return after
@@ -160,7 +161,9 @@ def restart_kubelet(
         return start
     node = kubelet.node
     moment = node.moment if boot is None else Moment(0, boot)
-    after = _remembering(start.with_devices(node.providers.devices).at(moment), node.cpu)
+    after, cpu = start.with_devices(node.providers.devices).at(moment), node.cpu
+    if cpu.offline or cpu.displaced:
+        after = replace(after, node=hotplug.remembered(after.node, cpu.offline, cpu.displaced))
     if boot is not None and after.node.cpu.offline:
         after, _ = after.online(after.node.cpu.offline)
     return after
@@ -178,13 +181,6 @@ def emptied(kubelet: Kubelet, offline: int = 0) -> Kubelet | None:
         return None
     empty = start.with_devices(DeviceState(kubelet.node.providers.devices.devices))
     return empty.offline(offline)[0] if offline else empty
-
-
-def _remembering(kubelet: Kubelet, before: CPUState) -> Kubelet:
-    """Return a kubelet with what the state file does not say of CPUs that are offline."""
-    if not before.offline and not before.displaced:
-        return kubelet
-    return replace(kubelet, node=hotplug.remembered(kubelet.node, before.offline, before.displaced))
 
 
 _Loaded: TypeAlias = tuple[CPUState | StartRefusal | None, MemoryState | StartRefusal | None]

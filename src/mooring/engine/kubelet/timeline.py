@@ -14,8 +14,8 @@ from mooring.engine.core.decision import Observer, Rejection
 from mooring.engine.core.moment import SECOND, Moment
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.engine.node.resize.feasibility import DEFERRED, Resize, Waiting, retry_order
-from mooring.engine.node.resize.resizing import resize_state
+from mooring.engine.node.resizing import resize_state
+from mooring.engine.node.resources import DEFERRED, Resize, Waiting, retry_order
 from mooring.lazy import dataclass, field, replace
 
 FIRST_RETRY = 30 * SECOND

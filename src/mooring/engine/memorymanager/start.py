@@ -275,7 +275,8 @@ def _searched(empty: Nodes, pods: list[Containers], is_recorded: Callable[[Nodes
             if is_recorded(nodes):
                 return nodes
             continue
-        key = (_signature(nodes), _unordered(containers), _unordered(waiting))
+        sums = tuple((node.cells, tuple(table.free for table in node.memory.values())) for node in nodes.values())
+        key = (sums, _unordered(containers), _unordered(waiting))
         if key in seen:
             continue
         seen.add(key)
@@ -284,10 +285,6 @@ def _searched(empty: Nodes, pods: list[Containers], is_recorded: Callable[[Nodes
                 charges += 1
                 paths.append((_charged(nodes, blocks), tuple(rest), others))
     return None
-
-
-def _signature(nodes: Nodes) -> Hashable:
-    return tuple((node.cells, tuple(table.free for table in node.memory.values())) for node in nodes.values())
 
 
 def _unordered(things: Sequence[Hashable]) -> Hashable:

@@ -335,7 +335,8 @@ def take_over(
                 continue
             kept = []
             for old in reduced[earlier]:
-                taken = min(old.size, size) if old.type == block.type and _counts(leftover, old, mask) else 0
+                counts = old.mask == mask if leftover.assignments is None else not old.mask & ~mask
+                taken = min(old.size, size) if old.type == block.type and counts else 0
                 size -= taken
                 kept.append(replace(old, size=old.size - taken) if taken else old)
             reduced[earlier] = tuple(kept)
@@ -345,10 +346,6 @@ def take_over(
         spare = leftover.within(blocks[0].mask) if blocks else {}
         amounts = {block.type: min(spare.get(block.type, 0), block.size) for block in blocks}
     return reduced, amounts
-
-
-def _counts(leftover: Leftover, old: Block, mask: int) -> bool:
-    return old.mask == mask if leftover.assignments is None else not old.mask & ~mask
 
 
 def _init_containers_before(pod: Pod, container: str) -> Iterator[str]:

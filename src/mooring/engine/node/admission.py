@@ -151,24 +151,17 @@ class Admission:
 
     def in_scope(self) -> Verdict:
         """Decide in the scope of the topology manager; None means that the managers agree."""
-        if self.settings.topology_policy == NONE:
-            # Topology policy ``none``: allocate for every container, store nothing; pod allocation is never used.
-            #
-            #     Containers that hold devices have hints all the same, with the extension device-alignment.
-            for container in self.pod.containers:
-                policy = self._policy(container.name)
-                verdict = self._allocate(container) if policy == NONE else self._aligned(container, policy)
-                if verdict is not None:
-                    return verdict
-            return None
-        return self._pod_scope() if self.settings.pod_scope else self._container_scope()
-
-    def _container_scope(self) -> Verdict:
+        has_scopes = self.settings.topology_policy != NONE
+        if has_scopes and self.settings.pod_scope:
+            return self._pod_scope()
         for container in self.pod.containers:
-            verdict = self._aligned(container, self._policy(container.name))
+            policy = self._policy(container.name)
+            # Topology policy ``none``: allocate for every container, store nothing; pod allocation is never used.
+            # Containers that hold devices have hints all the same, with the extension device-alignment.
+            verdict = self._allocate(container) if policy == NONE else self._aligned(container, policy)
             if verdict is not None:
                 return verdict
-            if self.observer is not None:
+            if has_scopes and self.observer is not None:
                 self.observer(facts.ContainerAdmitted(self.pod.uid, container.name))
         return None
 

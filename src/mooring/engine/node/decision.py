@@ -120,14 +120,13 @@ def merged_score(policy: str, entries: Sequence[Sequence[ScoredHint]], hint: Hin
     if hint.mask is None:
         return 0
     if policy == SINGLE_NUMA_NODE:
-        entries = [[one for one in hints if one.preferred and _is_single(one.mask)] for hints in entries]
+        entries = [
+            [one for one in hints if one.preferred and (one.mask is None or one.mask.bit_count() == 1)]
+            for hints in entries
+        ]
     scores = [one.score for one in _permutation(entries, hint, nodes, nodes, {}) or () if one.mask is not None]
     counted = [one for one in scores if one > 0]
     return sum(counted) // len(counted) if counted else 0
-
-
-def _is_single(mask: NUMAMask | None) -> bool:
-    return mask is None or mask.bit_count() == 1
 
 
 def _permutation(
@@ -274,7 +273,10 @@ def _with_hints(asked: AffinityAsked, merged: Merged) -> Merged:
         return merged
     own: ResourceHints = {PROVIDER: Hints(preferred=(nodes,))}
     again = merge(settings.topology_policy, merge_entries((*asked.given, own)), settings.numa)
-    if not _is_as_good(again, merged):
+    after = again.hint.mask
+    if not again.admitted or again.hint.preferred != merged.hint.preferred or after is None:
+        return merged
+    if after.bit_count() != merged.hint.mask.bit_count():
         return merged
     asked.chosen(", ".join(plugins.names(PluginPlacement.HINT_PROVIDER)), merged.hint.mask, again.hint.mask)
     return again
@@ -298,14 +300,6 @@ def _wanted(
     if not plugins.counts_cores and check_whole_cores(policy, providers.cpu, wanted, None) is not None:
         return None
     return wanted
-
-
-def _is_as_good(again: Merged, before: Merged) -> bool:
-    if not again.admitted or again.hint.preferred != before.hint.preferred:
-        return False
-    if again.hint.mask is None or before.hint.mask is None:
-        return False
-    return again.hint.mask.bit_count() == before.hint.mask.bit_count()
 
 
 def _cpus_first(asked: AffinityAsked, merged: Merged) -> Merged:

@@ -13,7 +13,7 @@ What people should know about CPUs that are offline (extension cpu-hotplug).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask, list_text
 from mooring.engine.core.config import CPU_HOTPLUG
@@ -267,17 +267,32 @@ def _with_cpu(node: Node, state: CPUState) -> Node:
 
 def hotplug_findings(node: Node) -> list[Finding]:
     """Return what is wrong or unusual on a node because CPUs are offline; nothing when all are online."""
-    return [*_broken(node), *_displaced(node), *_pool(node)] if node.cpu.offline or node.cpu.displaced else []
-
-
-def _broken(node: Node) -> Iterator[Finding]:
+    if not node.cpu.offline and not node.cpu.displaced:
+        return []
+    findings: list[Finding] = []
     for one in broken_sets(node.cpu):
         if state_owner(one.pod).kind is OwnerKind.HIDDEN:
             continue
         message = f"has CPUs {list_text(one.cpus)}, of which {_offline(one.lost)}: it runs on the others meanwhile"
         if one.lost == one.cpus:
             message = f"{_offline(one.cpus)}, which is all that it has: it runs in the shared pool meanwhile"
-        yield Finding("warning", _name(node, one), message, "MOOR-521")
+        findings.append(Finding("warning", _name(node, one), message, "MOOR-521"))
+    for moved in displaced_sets(node.cpu):
+        lost, stand_ins = moved.original & ~moved.cpus, moved.cpus & ~moved.original
+        back = "it is" if lost.bit_count() == 1 else "all are"
+        message = f"lost {_cpus(lost)}: replaced by {_cpus(stand_ins)} until {back} back online"
+        findings.append(Finding("info", _name(node, moved), message, "MOOR-522"))
+    policy = node.settings.cpu
+    reserved = node.settings.reservation.cpus.mask if policy is None else policy.reserved
+    gone = reserved & node.cpu.offline
+    if gone:
+        left = list_text(reserved & ~gone)
+        has = f"the system has {left} left" if left else "the system has no CPU of its own left"
+        findings.append(Finding("warning", _cpus(gone), f"reserved CPUs are offline: {has}", "MOOR-523"))
+    if policy is not None and not effective_pool(node.cpu):
+        message = "no CPU of the shared pool is online: containers without CPUs of their own have none to run on"
+        findings.append(Finding("warning", "shared pool", message, "MOOR-524"))
+    return findings
 
 
 def _offline(lost: int) -> str:
@@ -286,28 +301,6 @@ def _offline(lost: int) -> str:
 
 def _cpus(mask: int) -> str:
     return f"CPU{'s' if mask.bit_count() > 1 else ''} {list_text(mask)}"
-
-
-def _displaced(node: Node) -> Iterator[Finding]:
-    for one in displaced_sets(node.cpu):
-        lost, stand_ins = one.original & ~one.cpus, one.cpus & ~one.original
-        few = lost.bit_count() == 1
-        back = "it is" if few else "all are"
-        message = f"lost {_cpus(lost)}: replaced by {_cpus(stand_ins)} until {back} back online"
-        yield Finding("info", _name(node, one), message, "MOOR-522")
-
-
-def _pool(node: Node) -> Iterator[Finding]:
-    policy = node.settings.cpu
-    reserved = node.settings.reservation.cpus.mask if policy is None else policy.reserved
-    gone = reserved & node.cpu.offline
-    if gone:
-        left = list_text(reserved & ~gone)
-        has = f"the system has {left} left" if left else "the system has no CPU of its own left"
-        yield Finding("warning", _cpus(gone), f"reserved CPUs are offline: {has}", "MOOR-523")
-    if policy is not None and not effective_pool(node.cpu):
-        message = "no CPU of the shared pool is online: containers without CPUs of their own have none to run on"
-        yield Finding("warning", "shared pool", message, "MOOR-524")
 
 
 def _name(node: Node, one: BrokenSet | DisplacedSet) -> str:

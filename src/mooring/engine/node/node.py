@@ -28,7 +28,7 @@ from mooring.engine.node.admission import Admission, Verdict
 from mooring.engine.node.decision import NO_AFFINITY, Decision, Readmission, Removal
 from mooring.engine.node.facts import KubeletStarted, PodWithdrawn
 from mooring.engine.node.providers import Providers, after_removal, without_stale_devices
-from mooring.engine.node.resize.feasibility import Waiting
+from mooring.engine.node.resources import Waiting
 from mooring.engine.node.settings import Settings, build_settings
 from mooring.engine.node.start import RestoredStates, start_managers, written
 from mooring.engine.topologymanager.hints import Hint
@@ -88,7 +88,7 @@ class Node:
     moment: Moment = field(default_factory=Moment)
     """The time, which callers set; it does not change by itself."""
     waiting: Mapping[str, Waiting] = field(default_factory=dict)
-    """Resizes that were not taken, by the pod's uid (:mod:`mooring.engine.node.resize.resizing`)."""
+    """Resizes that were not taken, by the pod's uid (:mod:`mooring.engine.node.resizing`)."""
     swept: Swept | None = field(default=None, compare=False, repr=False)
     """When stale state was last dropped; as long as nothing has changed there is none."""
 

@@ -28,7 +28,7 @@ from mooring.engine.memorymanager.policy import MemoryPolicy
 from mooring.engine.node.policies import cpu_policy, memory_policy, numa_info, pod_level_gates
 from mooring.engine.node.reservation import Reservation, reserve, soft_eviction_fault
 from mooring.engine.node.validation import validate
-from mooring.engine.releases.flags import unknown_flag
+from mooring.engine.releases.config_fields import unknown_flag
 from mooring.engine.releases.gates import known_gates
 from mooring.engine.topologymanager.hints import NUMAInfo
 from mooring.lazy import dataclass, field, lazily

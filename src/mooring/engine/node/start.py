@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 from mooring.engine.core.bits import NO_CPUS
 from mooring.engine.core.decision import Cause, Fault, Observer, StartRefusal
 from mooring.engine.core.gotext import quote
-from mooring.engine.cpumanager.state import CPUState, PreAssignment
+from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.cpumanager.static import start
 from mooring.engine.extensions.cpu_resize import why_not_fresh
 from mooring.engine.memorymanager.start import start as start_memory
@@ -53,21 +53,17 @@ def written(before: Settings, after: Settings, cpu: CPUState, memory: MemoryStat
         cpu: what was written.
         memory: what was written.
     """
-    cpu = replace(cpu, pre_assignments=_kept_releases(after, cpu))
+    # Releases of the node's own delay are in memory only (KEP-6122).
+    is_delaying = after.cpu is not None and after.cpu.scale_down.is_on
+    kept = {
+        pod: written
+        for pod, held in cpu.pre_assignments.items()
+        if is_delaying and (written := {name: pre for name, pre in held.items() if pre.is_written})
+    }
+    cpu = replace(cpu, pre_assignments=kept)
     if not (before.pod_level.managers and after.pod_level.managers):
         cpu, memory = replace(cpu, pods={}), replace(memory, pods={})
     return RestoredStates(cpu, memory)
-
-
-def _kept_releases(after: Settings, cpu: CPUState) -> dict[str, dict[str, PreAssignment]]:
-    """Return the releases that are in the file; those of the node's own delay are in memory only (KEP-6122)."""
-    if after.cpu is None or not after.cpu.scale_down.is_on:
-        return {}
-    kept = {
-        pod: {name: pre for name, pre in containers.items() if pre.is_written}
-        for pod, containers in cpu.pre_assignments.items()
-    }
-    return {pod: containers for pod, containers in kept.items() if containers}
 
 
 def start_managers(settings: Settings, restored: RestoredStates, observer: Observer | None = None) -> Started:

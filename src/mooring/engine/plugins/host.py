@@ -6,7 +6,9 @@ Source: CPU Manager Plugin Model (proposal), both placements; spec: resize.md se
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from types import MappingProxyType
+from typing import Any
 
 from mooring.engine.core.bits import CPUMask, NUMAMask, mask_of, members
 from mooring.engine.core.config import PluginChoice, PluginPlacement
@@ -200,7 +202,12 @@ class PluginHost:
         bound = self.keeps_hints and wanted.near.bit_count() >= wanted.need
 
         def holders() -> tuple[Holder, ...]:
-            return tuple(_each_holder(state, self.active))
+            pods = {uid: _pod_view(pod) for uid, pod in self.active.items() if uid in state.assignments}
+            return tuple(
+                Holder(uid, container, CPUSet(cpus), pods.get(uid))
+                for uid, containers in state.assignments.items()
+                for container, cpus in containers.items()
+            )
 
         return CPURequest(
             purpose=wanted.purpose.value,
@@ -217,6 +224,10 @@ class PluginHost:
 
 def machine_view(topology: Topology, rules: TakeRules, facts: CPUFacts) -> MachineView:
     """Return what plugins know of a machine: values of their own, so that nothing they do reaches the engine's."""
+    members_of = ((one.name, getattr(topology, one.name)) for one in fields(topology))
+    maps: dict[str, Any] = {
+        name: MappingProxyType(dict(value)) for name, value in members_of if isinstance(value, Mapping)
+    }
     return MachineView(
         cpus=CPUSet(topology.all_cpus),
         numa=_sets(topology.numa),
@@ -226,19 +237,7 @@ def machine_view(topology: Topology, rules: TakeRules, facts: CPUFacts) -> Machi
         kinds=MappingProxyType({kind.efficiency: kind.cpus for kind in facts.kinds}),
         isolated=facts.isolated,
         reserved=CPUSet(),
-        topology=replace(
-            topology,
-            places=MappingProxyType(dict(topology.places)),
-            numa=MappingProxyType(dict(topology.numa)),
-            sockets=MappingProxyType(dict(topology.sockets)),
-            cores=MappingProxyType(dict(topology.cores)),
-            uncores=MappingProxyType(dict(topology.uncores)),
-            nodes_of_socket=MappingProxyType(dict(topology.nodes_of_socket)),
-            sockets_of_node=MappingProxyType(dict(topology.sockets_of_node)),
-            cores_of_node=MappingProxyType(dict(topology.cores_of_node)),
-            cores_of_socket=MappingProxyType(dict(topology.cores_of_socket)),
-            uncores_of_node=MappingProxyType(dict(topology.uncores_of_node)),
-        ),
+        topology=replace(topology, **maps),
         rules=rules,
     )
 
@@ -258,14 +257,6 @@ def _numa_choice(hint: Hint) -> NUMAChoice:
     if hint.mask is None:
         return NUMAChoice(None, hint.preferred)
     return NUMAChoice(frozenset(members(hint.mask)), hint.preferred)
-
-
-def _each_holder(state: CPUState, active: Mapping[str, Pod]) -> Iterable[Holder]:
-    for uid, containers in state.assignments.items():
-        pod = active.get(uid)
-        view = _pod_view(pod) if pod is not None else None
-        for container, cpus in containers.items():
-            yield Holder(uid, container, CPUSet(cpus), view)
 
 
 def failures(facts: Iterable[object]) -> tuple[PluginFailed, ...]:

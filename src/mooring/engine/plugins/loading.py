@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from queue import Empty, SimpleQueue
 from types import MappingProxyType
+from typing import TypeAlias
 
 import pluggy
 
@@ -123,20 +124,23 @@ class Watchman:
         Raises:
             OutOfTimeError: it took longer; whatever it comes to later counts for nothing.
         """
-        answers: SimpleQueue[_Done] = SimpleQueue()
+        answers: _Answers = SimpleQueue()
         with self._lock:
             if self._tasks is None:
-                self._tasks = _new_thread()
+                self._tasks = SimpleQueue()
+                threading.Thread(target=_work, args=(self._tasks,), name="plugins", daemon=True).start()
             tasks = self._tasks
             tasks.put((work, answers))
             try:
-                done = answers.get(timeout=budget / 1e9)
+                found, error = answers.get(timeout=budget / 1e9)
             except Empty:
                 # The thread is stuck with its queue; the next work gets another. It ends if it ever comes back.
                 self._tasks = None
                 tasks.put(None)
                 raise OutOfTimeError from None
-        return done()
+        if error is not None:
+            raise error
+        return found
 
     def give_up(self, plugin: str) -> None:
         """Note that a plugin is not to be asked again, as long as this configuration is in force."""
@@ -148,32 +152,14 @@ class Watchman:
         return plugin in self._given_up
 
 
-_Done = Callable[[], object]
-_Task = tuple[Work, "SimpleQueue[_Done]"]
-
-
-def _new_thread() -> SimpleQueue[_Task | None]:
-    tasks: SimpleQueue[_Task | None] = SimpleQueue()
-    threading.Thread(target=_work, args=(tasks,), name="plugins", daemon=True).start()
-    return tasks
+_Answers: TypeAlias = "SimpleQueue[tuple[object, BaseException | None]]"
+_Task: TypeAlias = tuple[Work, _Answers]
 
 
 def _work(tasks: SimpleQueue[_Task | None]) -> None:
     while (task := tasks.get()) is not None:
         work, answers = task
-        answers.put(_outcome(work))
-
-
-def _outcome(work: Work) -> _Done:
-    try:
-        found = work()
-    except BaseException as error:  # noqa: BLE001 - it is raised again in the waiting thread
-        return _raising(error)
-    return lambda: found
-
-
-def _raising(error: BaseException) -> _Done:
-    def again() -> object:
-        raise error
-
-    return again
+        try:
+            answers.put((work(), None))
+        except BaseException as error:  # noqa: BLE001 - it is raised again in the waiting thread
+            answers.put((None, error))

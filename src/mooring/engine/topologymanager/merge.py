@@ -9,7 +9,7 @@ Source: kubelet v1.37.1, topologymanager policy*.go; spec: topology-manager.md s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
@@ -222,9 +222,16 @@ def _best_reachable(entries: list[Hints], info: NUMAInfo, bound: int) -> tuple[i
         return info.nodes, {info.nodes}
     sizes = [*range(min(bound, width), 0, -1), *range(bound + 1, width + 1)]
     if width <= WIDEST:
-        family = _reachable_family(lists, width)
+        family = family_of(lists[0], width)
+        for masks in lists[1:]:
+            family = intersections(family, family_of(masks, width), width)
+        family &= ~1
         return _best_of_family(family, info, sizes), family
-    reachable = _reachable_set(lists)
+    reachable = set(lists[0]) - {0}
+    for masks in lists[1:]:
+        distinct = set(masks)
+        reachable = {left & right for left in reachable for right in distinct}
+        reachable.discard(0)
     by_size: dict[int, list[int]] = {}
     for mask in reachable:
         by_size.setdefault(mask.bit_count(), []).append(mask)
@@ -246,22 +253,3 @@ def _best_of_family(reachable: int, info: NUMAInfo, sizes: list[int]) -> int:
 def _masks(hints: Hints, nodes: int) -> list[int]:
     masks: list[int] = [mask & nodes for mask in (*hints.preferred, *hints.others)]
     return [*masks, nodes] if hints.nil else masks
-
-
-def _reachable_family(lists: list[list[int]], width: int) -> int:
-    reachable = family_of(lists[0], width)
-    for masks in lists[1:]:
-        reachable = intersections(reachable, family_of(masks, width), width)
-    return reachable & ~1
-
-
-def _reachable_set(lists: Iterable[list[int]]) -> set[int]:
-    reachable: set[int] | None = None
-    for masks in lists:
-        if reachable is None:
-            reachable = set(masks)
-        else:
-            distinct = set(masks)
-            reachable = {left & right for left in reachable for right in distinct}
-        reachable.discard(0)
-    return reachable or set()

@@ -148,17 +148,14 @@ def _listed(hints: Any, position: int, resource: str, grouped: _Grouping) -> Hin
         try:
             return grouped(listed)
         except TypeError:  # a Hint has attributes in place of keys
-            return grouped([_in_fields(hint) for hint in listed])
+            fields = [{"numa": h.numa, "preferred": h.preferred} if isinstance(h, Hint) else h for h in listed]
+            return grouped(fields)
     except (TypeError, KeyError, ValueError, AttributeError):
         raise InputError(
             "hints are null or a list of hints",
             field=f"providers[{position}].{resource}",
             remedy='write {"numa": [0], "preferred": true} for each',
         ) from None
-
-
-def _in_fields(hint: Any) -> Any:
-    return {"numa": hint.numa, "preferred": hint.preferred} if isinstance(hint, Hint) else hint
 
 
 def _grouped(hints: Sequence[Mapping[str, Any]]) -> Hints:

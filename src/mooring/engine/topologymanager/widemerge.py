@@ -183,7 +183,10 @@ def _meetings(entries: Sequence[Entry], nodes: int) -> list[_Meeting]:
     """Return every way to choose from the entries that leaves some node, those of equal outcome once."""
     ways: dict[tuple[int, tuple[int, ...]], None] = {(nodes, ()): None}
     for index, entry in enumerate(entries):
-        masks = _listed_of(entry, nodes)
+        if isinstance(entry, Family):
+            masks = set[int](entry.listed)
+        else:
+            masks = {*entry.preferred, *entry.others, *([nodes] if entry.nil else ())}
         grown = {(fixed & mask, chosen): None for fixed, chosen in ways for mask in masks if fixed & mask}
         if isinstance(entry, Family) and entry.first_of_size_up() is not None:
             grown.update({(fixed, (*chosen, index)): None for fixed, chosen in ways})
@@ -191,13 +194,6 @@ def _meetings(entries: Sequence[Entry], nodes: int) -> list[_Meeting]:
     families = {index: entry for index, entry in enumerate(entries) if isinstance(entry, Family)}
     found = (_meeting(fixed, tuple(families[index] for index in chosen)) for fixed, chosen in ways)
     return [meeting for meeting in found if meeting.room and all(d.is_met(meeting.room) for d in meeting.demands)]
-
-
-def _listed_of(entry: Entry, nodes: int) -> set[int]:
-    if isinstance(entry, Family):
-        return set(entry.listed)
-    masks: set[int] = {*entry.preferred, *entry.others}
-    return masks | {nodes} if entry.nil else masks
 
 
 def _meeting(fixed: int, families: tuple[Family, ...]) -> _Meeting:

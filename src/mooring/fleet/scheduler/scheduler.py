@@ -186,15 +186,38 @@ def importance(pod: PlacedPod) -> tuple[int, float]:
     return -pod.asked.priority, pod.since
 
 
-def _victims(table: NodeTable, node: int, asked: PodDemand, lower: Sequence[PlacedPod]) -> tuple[PlacedPod, ...]:
+def resize_victims(nodes: Nodes, node: int, name: str, wanted: PodDemand) -> tuple[PlacedPod, ...]:
+    """Return the pods that have to leave a node for a resize that waits there; empty where that does not help.
+
+    Requests alone are looked at, without the pod's own.
+
+    Source: KEP-5836, processing of deferred resizes (alpha in v1.37).
+
+    Args:
+        nodes: of the cluster; left as they are.
+        node: of the pod.
+        name: of the pod.
+        wanted: the pod with the resources that it wants.
+    """
+    pod = nodes.pods[node][name]
+    lower = sorted((one for one in nodes.pods[node].values() if one.asked.priority < wanted.priority), key=importance)
+    nodes.table.remove(node, pod.asked)
+    found = _victims(nodes.table, node, wanted, lower, resizes=True) if wanted.preempts else ()
+    nodes.table.add(node, pod.asked)
+    return found
+
+
+def _victims(
+    table: NodeTable, node: int, asked: PodDemand, lower: Sequence[PlacedPod], *, resizes: bool = False
+) -> tuple[PlacedPod, ...]:
     """Return which of the pods have to leave a node; empty where that does not help or is not needed."""
     for one in lower:
         table.remove(node, one.asked)
     victims: list[PlacedPod] = []
-    fits = bool(lower) and _fits(table, node, asked)
+    fits = bool(lower) and _fits(table, node, asked, resizes)
     for one in lower:
         table.add(node, one.asked)
-        if fits and not _fits(table, node, asked):
+        if fits and not _fits(table, node, asked, resizes):
             table.remove(node, one.asked)
             victims.append(one)
     for one in victims:
@@ -202,8 +225,8 @@ def _victims(table: NodeTable, node: int, asked: PodDemand, lower: Sequence[Plac
     return tuple(victims)
 
 
-def _fits(table: NodeTable, node: int, asked: PodDemand) -> bool:
-    return not table.lacking(asked, node) and bool(friendly(table, asked)[node])
+def _fits(table: NodeTable, node: int, asked: PodDemand, resizes: bool) -> bool:  # noqa: FBT001 - of a private helper
+    return not table.lacking(asked, node) and (resizes or bool(friendly(table, asked)[node]))
 
 
 def _admitted_without(nodes: Nodes, found: Preemption, asked: PodDemand) -> bool:

@@ -317,10 +317,12 @@ def scores(table: NodeTable, asked: PodDemand, nodes: Amounts, strategy: Strateg
         nodes: places of the nodes that passed the filters.
         strategy: how the plugin NodeResourcesFit scores.
     """
-    total = (
+    counts = table.disliked(asked.fields)[nodes]
+    most = counts.max(initial=0)
+    total: Amounts = (
         RESOURCES_WEIGHT * _resources(table, asked, nodes, strategy)
         + BALANCE_WEIGHT * _balance(table, asked, nodes)
-        + TAINT_WEIGHT * _taints(table.disliked(asked.fields)[nodes])
+        + TAINT_WEIGHT * (np.full(len(counts), MOST) if most == 0 else MOST - MOST * counts // most)
         + AFFINITY_WEIGHT * _affinity(table, asked, nodes)
     )
     index, relations = table.index, asked.relations
@@ -381,11 +383,6 @@ def _balanced(table: NodeTable, asked: PodDemand, nodes: Amounts, requests: list
         used = table.row(table.used, name)[nodes] + amount
         shares.append(np.minimum(used / np.where(offered > 0, offered, 1), 1.0))
     return ((1 - np.abs((shares[0] - shares[1]) / 2)) * MOST).astype(np.int64)
-
-
-def _taints(counts: Amounts) -> Amounts:
-    most = counts.max(initial=0)
-    return np.full(len(counts), MOST) if most == 0 else MOST - MOST * counts // most
 
 
 def _affinity(table: NodeTable, asked: PodDemand, nodes: Amounts) -> Amounts:

@@ -11,7 +11,7 @@ drivers of dynamic resource allocation offer and gave.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from mooring.engine.checkpoint.device_file import DeviceRecord
@@ -22,8 +22,8 @@ from mooring.engine.extensions.device_alignment import LocationRules, claimed_de
 from mooring.engine.extensions.owners import pci_address
 from mooring.inputs.configuration.devices import Declared, offered_devices
 from mooring.inputs.decoding.fields import only, part_at
-from mooring.inputs.pods.claims import CLAIM, claims_of_pod, current_devices
-from mooring.inputs.pods.cluster_objects import KINDS, DynamicObjects, objects_of
+from mooring.inputs.pods.claims import CLAIM, KINDS, claims_of_pod, current_devices, objects_of
+from mooring.inputs.pods.cluster_objects import DynamicObjects
 from mooring.lazy import dataclass, field, replace
 
 _RESULT: Final = ("request", "driver", "pool", "device", "adminAccess", "shareID")
@@ -43,11 +43,22 @@ def reduced_claims(documents: Iterable[object], pods: Iterable[Mapping[str, Any]
         for pod in pods
         for claim in claims_of_pod(pod, pod.get("spec", {}))
     }
-    found = [one for document in documents for _, one in objects_of(document, KINDS)]
-    claims = (one for one in found if one["kind"] == CLAIM)
-    slices = (one for one in found if one["kind"] != CLAIM)
-    kept = [_claim(one) for one in claims if _key(one) in named]
-    return [*kept, *(_slice(one) for one in slices if not node or _is_of(one, node))]
+    claims, slices = [], []
+    for one in (one for document in documents for _, one in objects_of(document, KINDS)):
+        metadata, spec = part_at(one, "metadata"), part_at(one, "spec")
+        kept: dict[str, Any] = {"apiVersion": "resource.k8s.io/v1", "kind": one["kind"]}
+        if one["kind"] == CLAIM:
+            if (str(metadata.get("namespace") or "default"), str(metadata.get("name", ""))) in named:
+                results = [only(result, _RESULT) for result in _results(one)]
+                status = {"allocation": {"devices": {"results": results}}} if results else {}
+                claims.append({**kept, "metadata": only(metadata, ("name", "namespace", "uid")), "status": status})
+        elif not node or spec.get("nodeName") == node or spec.get("perDeviceNodeSelection") is True:
+            devices = spec.get("devices")
+            listed = [item for item in devices if isinstance(item, dict)] if isinstance(devices, list) else []
+            inner = only(spec, ("driver", "nodeName", "pool", "perDeviceNodeSelection"))
+            inner["devices"] = [_device(item) for item in listed]
+            slices.append({**kept, "metadata": only(metadata, ("name",)), "spec": inner})
+    return [*claims, *slices]
 
 
 def anonymous_claims(
@@ -107,45 +118,17 @@ def _results(one: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [dict(result) for result in results if isinstance(result, dict)] if isinstance(results, list) else []
 
 
-def _key(one: Mapping[str, Any]) -> tuple[str, str]:
-    metadata = part_at(one, "metadata")
-    return str(metadata.get("namespace") or "default"), str(metadata.get("name", ""))
-
-
-def _claim(one: Mapping[str, Any]) -> dict[str, Any]:
-    metadata = only(part_at(one, "metadata"), ("name", "namespace", "uid"))
-    results = [only(result, _RESULT) for result in _results(one)]
-    status = {"allocation": {"devices": {"results": results}}} if results else {}
-    return {"apiVersion": "resource.k8s.io/v1", "kind": CLAIM, "metadata": metadata, "status": status}
-
-
-def _is_of(one: Mapping[str, Any], node: str) -> bool:
-    spec = part_at(one, "spec")
-    return spec.get("nodeName") == node or spec.get("perDeviceNodeSelection") is True
-
-
-def _slice(one: Mapping[str, Any]) -> dict[str, Any]:
-    spec = part_at(one, "spec")
-    kept = only(spec, ("driver", "nodeName", "pool", "perDeviceNodeSelection"))
-    devices = spec.get("devices")
-    kept["devices"] = [_device(item) for item in devices if isinstance(item, dict)] if isinstance(devices, list) else []
-    metadata = only(part_at(one, "metadata"), ("name",))
-    return {"apiVersion": "resource.k8s.io/v1", "kind": one["kind"], "metadata": metadata, "spec": kept}
-
-
 def _device(item: Mapping[str, Any]) -> dict[str, Any]:
     inner = part_at(item, "basic") or item
     kept = only(item, ("name", "nodeName")) | only(inner, ("allowMultipleAllocations",))
-    attributes = {name: dict(_location(value)) for name, value in part_at(inner, "attributes").items()}
-    return {**kept, "attributes": {name: value for name, value in attributes.items() if value}}
-
-
-def _location(value: object) -> Iterator[tuple[str, object]]:
-    """Yield the value of an attribute that can say where a device is: a number, a PCI address or a PCIe root."""
-    for name, inner in value.items() if isinstance(value, dict) else ():
-        items = inner if isinstance(inner, list) else [inner]
-        if name in ("int", "ints") or all(isinstance(item, str) and _PLACE.fullmatch(item) for item in items):
-            yield name, inner
+    attributes: dict[str, dict[str, object]] = {}
+    # Values that can say where a device is stay: a number, a PCI address or a PCIe root.
+    for name, value in part_at(inner, "attributes").items():
+        for kind, told in value.items() if isinstance(value, dict) else ():
+            texts = told if isinstance(told, list) else [told]
+            if kind in ("int", "ints") or all(isinstance(text, str) and _PLACE.fullmatch(text) for text in texts):
+                attributes.setdefault(name, {})[kind] = told
+    return {**kept, "attributes": attributes}
 
 
 UNKNOWN_NODES: Final = "MOOR-525"
@@ -206,15 +189,12 @@ def node_devices(
     for containers in (*held.values(), *claimed.values()):
         for resources in containers.values():
             for resource, ids in resources.items():
-                devices[resource] = _with_held(devices.get(resource, ()), ids)
+                # With those that somebody holds and nobody lists any more.
+                listed = devices.get(resource, ())
+                gone = ids - {device.id for device in listed}
+                devices[resource] = (*listed, *(Device(one, healthy=False) for one in sorted(gone)))
     known = {name: listed for name, listed in devices.items() if name not in facts.declared}
     return NodeDevices(dict(sorted(devices.items())), held, claimed, facts.preferences, _findings(known, machine))
-
-
-def _with_held(devices: tuple[Device, ...], ids: frozenset[str]) -> tuple[Device, ...]:
-    """Return devices with those that somebody holds and nobody lists any more."""
-    gone = ids - {device.id for device in devices}
-    return (*devices, *(Device(one, healthy=False) for one in sorted(gone)))
 
 
 def _plugin_devices(facts: DeviceFacts, machine: Machine) -> dict[str, tuple[Device, ...]]:

@@ -196,26 +196,24 @@ class NodeArchive:
         Args:
             replaced: names of the parts that are given besides the archive.
         """
+        # First where the node is from.
+        taken = [f"{one.name} ({one.origin})" for one in self.about.parts if one.origin and one.name not in replaced]
+        found = []
+        if self.origin:
+            found = [Finding("info", self.about.node, f"{self.origin}: {', '.join(taken)}", CLUSTER)]
+        elif self.kubelet is not None:
+            runs = f"the kubelet that runs here, process {self.kubelet.process}"
+            message = f"{runs}: {', '.join(taken) or 'only the machine'}; --node none leaves it out"
+            found = [Finding("info", self.about.node, message, RUNNING)]
+        elif self.title:
+            found = [Finding("info", self.about.node, f"archive of {self.title}", OF_ARCHIVE)]
         what = "the node" if self.kubelet or self.origin else "the archive"
         missing = (
             Finding("warning", self.tree.name, f"{_CONSEQUENCES[part.name].format(what)}: {part.missing}", INCOMPLETE)
             for part in self.about.parts
             if part.missing and part.name in _CONSEQUENCES and part.name not in replaced
         )
-        return (*self._source(replaced), *missing)
-
-    def _source(self, replaced: Collection[str]) -> Iterator[Finding]:
-        """Yield what says where the node is from."""
-        taken = [f"{one.name} ({one.origin})" for one in self.about.parts if one.origin and one.name not in replaced]
-        if self.origin:
-            yield Finding("info", self.about.node, f"{self.origin}: {', '.join(taken)}", CLUSTER)
-        elif self.kubelet is not None:
-            message = (
-                f"the kubelet that runs here, process {self.kubelet.process}: {', '.join(taken) or 'only the machine'}"
-            )
-            yield Finding("info", self.about.node, f"{message}; --node none leaves it out", RUNNING)
-        elif self.title:
-            yield Finding("info", self.about.node, f"archive of {self.title}", OF_ARCHIVE)
+        return (*found, *missing)
 
     def _documents(self, path: str) -> Iterator[Document]:
         data = self.tree.data(path)
@@ -279,27 +277,23 @@ def about_of(document: object, *, source: str) -> NodeArchiveDocument:
     with within(source=source):
         # A computer that is in no cluster may have underscores in its name.
         check_name(node.replace("_", "-") or "node", "node", SUBDOMAIN)
-    return NodeArchiveDocument(
-        node=node,
-        kubelet=_text(document, "kubelet", source),
-        anonymous=document.get("anonymous") is True,
-        captured=_text(document, "captured", source),
-        parts=list(_parts(document.get("parts"), source)),
-        mooring=_text(document, "mooring", source),
-    )
-
-
-def _parts(entries: object, source: str) -> Iterator[ArchivePart]:
+    entries, parts = document.get("parts"), []
     if not isinstance(entries, list):
         raise InputError("must be a list", source=source, field="parts", remedy=_REMEDY)
     for index, entry in enumerate(entries):
         if not isinstance(entry, dict):
             raise InputError("must be a mapping", source=source, field=f"parts[{index}]", remedy=_REMEDY)
         with within(f"parts[{index}]"):
-            part = ArchivePart(
-                _text(entry, "name", source), _text(entry, "origin", source), missing=_text(entry, "missing", source)
-            )
-        yield part
+            name, origin, missing = (_text(entry, field, source) for field in ("name", "origin", "missing"))
+            parts.append(ArchivePart(name, origin, missing=missing))
+    return NodeArchiveDocument(
+        node=node,
+        kubelet=_text(document, "kubelet", source),
+        anonymous=document.get("anonymous") is True,
+        captured=_text(document, "captured", source),
+        parts=parts,
+        mooring=_text(document, "mooring", source),
+    )
 
 
 def _text(document: dict[str, Any], field: str, source: str) -> str:

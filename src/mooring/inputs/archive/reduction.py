@@ -83,17 +83,9 @@ def reduced_pods(documents: Iterable[object], node: str = "") -> list[dict[str, 
         InputError: something in a document is no object of Kubernetes.
     """
     found = (pod for document in documents for pod in pod_objects(document))
-    pods = [
-        _reduced_pod(pod.content)
-        for pod in found
-        if isinstance(pod, PodObject) and pod.replicas is None and _is_of(pod.content, node)
-    ]
-    return sorted(pods, key=_order)
-
-
-def _is_of(content: Mapping[str, Any], node: str) -> bool:
-    bound = part_at(content, "spec").get("nodeName")
-    return not node or not bound or bound == node
+    plain = (pod.content for pod in found if isinstance(pod, PodObject) and pod.replicas is None)
+    here = (pod for pod in plain if not node or (part_at(pod, "spec").get("nodeName") or node) == node)
+    return sorted(map(_reduced_pod, here), key=_order)
 
 
 def anonymous_pods(pods: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -68,18 +68,13 @@ def kubeadm_node(part: VendorPart) -> Iterator[Layer]:
     if isinstance(given, dict) and version == "v1beta4":
         problem = "must be a list of names and values in v1beta4"
         raise InputError(problem, field=_ARGUMENTS, remedy="write - {name: max-pods, value: '110'}")
-    arguments = _listed(given) if isinstance(given, list) else pairs_of(given, _ARGUMENTS)
-    if arguments:
-        yield part.flags(arguments)
-
-
-def _listed(entries: list[Any]) -> list[tuple[str, str]]:
-    found = []
-    for index, entry in enumerate(entries):
+    arguments = [] if isinstance(given, list) else pairs_of(given, _ARGUMENTS)
+    for index, entry in enumerate(given if isinstance(given, list) else ()):
         with within(f"{_ARGUMENTS}[{index}]"):
             fields = as_mapping(entry)
-            found.append((f"--{name_at(fields, 'name')}={text_at(fields, 'value')}", f"{_ARGUMENTS}[{index}]"))
-    return found
+            arguments.append((f"--{name_at(fields, 'name')}={text_at(fields, 'value')}", f"{_ARGUMENTS}[{index}]"))
+    if arguments:
+        yield part.flags(arguments)
 
 
 def nothing(_part: VendorPart) -> Iterator[Layer]:

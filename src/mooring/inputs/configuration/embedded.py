@@ -138,7 +138,10 @@ def embedded(
     for source in given:
         content = source.document.content
         parts = [_Part("", source)] if _is_read(content, depth) else list(_search(content, "", source, depth))
-        prefix = _label(content) if len(given) > 1 else ""
+        prefix = ""
+        if len(given) > 1 and isinstance(content, dict):
+            named = (content.get("kind"), part_at(content, "metadata").get("name"))
+            prefix = "/".join(str(one) for one in named if one)
         found += [_Part(f"{prefix}.{one.path}".strip("."), one.source, _group(one.source)) for one in parts]
         left += [] if parts else [source]
     if not any(one.path for one in found) or (left and not any(one.source.found for one in found)):
@@ -164,12 +167,6 @@ def embedded(
 def advice(kind: str) -> str:
     """Return where the configuration of a kubelet is in documents of a kind; empty where that is not known."""
     return f"; of a {kind} give {_CUT[kind]}" if kind in _CUT else ""
-
-
-def _label(content: object) -> str:
-    if not isinstance(content, dict):
-        return ""
-    return "/".join(str(one) for one in (content.get("kind"), part_at(content, "metadata").get("name")) if one)
 
 
 def _is_read(content: object, depth: int) -> bool:

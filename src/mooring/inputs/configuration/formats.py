@@ -53,10 +53,6 @@ def _plain(matches: Callable[[Any], bool]) -> Callable[[Mapping[str, Any]], bool
     return lambda content: "kind" not in content and matches(content)
 
 
-def _arguments(part: VendorPart) -> Iterator[Layer]:
-    yield part.flags(strings_of(part.content[KUBELET_ARGUMENTS], KUBELET_ARGUMENTS))
-
-
 def _is_aks(content: Mapping[str, Any]) -> bool:
     reserved = content.get("kubeReserved")
     inner = isinstance(reserved, Mapping) and not {"cpuMillicores", "memoryMB"}.isdisjoint(reserved)
@@ -80,7 +76,8 @@ _CREATED_LAST: Final = (
 )
 FORMATS: Final = (
     ConfigurationFormat(
-        "flags of the kubelet", lambda content: set(content) == {KUBELET_ARGUMENTS}, _arguments, several=True,
+        "flags of the kubelet", lambda content: set(content) == {KUBELET_ARGUMENTS},
+        lambda part: iter([part.flags(strings_of(part.content[KUBELET_ARGUMENTS], KUBELET_ARGUMENTS))]), several=True,
         has_file=False,
     ),
     ConfigurationFormat(

@@ -184,7 +184,22 @@ def config_of_fields(fields: Mapping[str, Any]) -> KubeletConfig:
         default = one.of(_DEFAULTS)
         value = _READERS[one.holds](fields, name, default)
         members[one.member] = default if one.zero_is_default and not value else value
-    return KubeletConfig(**members, checked=_checked(fields))
+    values = {}
+    for one in CHECKED_FIELDS:
+        above, _, name = one.name.rpartition(".")
+        parent = mapping_at(fields, above) if above else fields
+        if parent.get(name) is not None:
+            with within(above):
+                values[one.name] = _READERS[one.holds](parent, name, None)
+    return KubeletConfig(
+        **members,
+        checked=CheckedFields(
+            values=values,
+            null_duration=any(fields.get(name, "") is None for name in DURATIONS),
+            cpu_options_empty=_is_empty_behind_gate(fields, config_fields.CPU_OPTIONS),
+            topology_options_empty=_is_empty_behind_gate(fields, config_fields.TOPOLOGY_OPTIONS),
+        ),
+    )
 
 
 def with_empty_texts(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -198,22 +213,6 @@ def with_empty_texts(fields: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(fields[name], dict) and None in fields[name].values():
             decoded[name] = {key: "" if value is None else value for key, value in fields[name].items()}
     return decoded
-
-
-def _checked(fields: Mapping[str, Any]) -> CheckedFields:
-    values = {}
-    for one in CHECKED_FIELDS:
-        above, _, name = one.name.rpartition(".")
-        parent = mapping_at(fields, above) if above else fields
-        if parent.get(name) is not None:
-            with within(above):
-                values[one.name] = _READERS[one.holds](parent, name, None)
-    return CheckedFields(
-        values=values,
-        null_duration=any(fields.get(name, "") is None for name in DURATIONS),
-        cpu_options_empty=_is_empty_behind_gate(fields, config_fields.CPU_OPTIONS),
-        topology_options_empty=_is_empty_behind_gate(fields, config_fields.TOPOLOGY_OPTIONS),
-    )
 
 
 def _is_empty_behind_gate(fields: Mapping[str, Any], field: str) -> bool:

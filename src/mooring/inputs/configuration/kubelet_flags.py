@@ -25,8 +25,7 @@ from typing import Any, Final, TypeAlias
 
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.errors import InputError
-from mooring.engine.releases.config_fields import FIELDS, Holds, KubeletField
-from mooring.engine.releases.flags import is_lasting
+from mooring.engine.releases.config_fields import FIELDS, Holds, KubeletField, is_lasting
 from mooring.lazy import dataclass, field
 
 
@@ -44,22 +43,17 @@ def _count(text: str) -> int | str:
     return int(text) if digits.isascii() and digits.isdigit() and len(digits) < 10 else text
 
 
-def _reserved_memory(text: str) -> list[dict[str, Any]]:
-    entries = []
-    for part in text.split(";"):
-        node, _, limits = part.partition(":")
-        if node.strip():
-            entries.append({"numaNode": _count(node.strip()), "limits": _pairs(limits)})
-    return entries
-
-
 READINGS: Final[Mapping[Holds, Callable[[str], Any]]] = {
     Holds.FLAG: _truth,
     Holds.COUNT: _count,
     Holds.TEXTS: lambda text: text.split(",") if text else [],
     Holds.THRESHOLDS: lambda text: _pairs(text, "<"),
     Holds.GATES: lambda text: {name: _truth(value) for name, value in _pairs(text).items()},
-    Holds.MEMORY: _reserved_memory,
+    Holds.MEMORY: lambda text: [
+        {"numaNode": _count(node.strip()), "limits": _pairs(limits)}
+        for node, _, limits in (part.partition(":") for part in text.split(";"))
+        if node.strip()
+    ],
     **dict.fromkeys((Holds.OPTIONS, Holds.AMOUNTS, Holds.MINIMA, Holds.DURATIONS), _pairs),
 }
 """What a field holds -> how a flag's text is read, where it is not the value itself."""
@@ -106,17 +100,16 @@ def kubelet_flags(arguments: Iterable[str]) -> KubeletFlags:
             places[_PLACES[name]] = value
         elif name in _FIELDS:
             target = _FIELDS[name].name
-            read_value = READINGS.get(_FIELDS[name].holds, str)(value)
-            earlier = fields.get(target)
             positions[target] = position
-            # Flags that hold several values may be repeated.
-            if isinstance(earlier, dict):
-                fields[target] = {**earlier, **read_value}
-            elif isinstance(earlier, list):
-                fields[target] = [*earlier, *read_value]
-            else:
-                fields[target] = read_value
+            fields[target] = repeated(fields.get(target), READINGS.get(_FIELDS[name].holds, str)(value))
     return KubeletFlags(**places, fields=fields, positions=positions, leaving=leaving)
+
+
+def repeated(earlier: Any, value: Any) -> Any:
+    """Return what a field is after one more flag that sets it: flags that hold several values may be repeated."""
+    if isinstance(earlier, dict) and isinstance(value, dict):
+        return {**earlier, **value}
+    return [*earlier, *value] if isinstance(earlier, list) and isinstance(value, list) else value
 
 
 def _named(arguments: list[str]) -> Iterable[tuple[int, str, str]]:

@@ -21,7 +21,7 @@ from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.node.reservation import DEFAULT_EVICTION_HARD
 from mooring.engine.releases.config_fields import later_fields
 from mooring.inputs.configuration.kubelet_config import DURATIONS, READ, with_empty_texts
-from mooring.inputs.configuration.kubelet_flags import merged_configuration
+from mooring.inputs.configuration.kubelet_flags import merged_configuration, repeated
 from mooring.lazy import dataclass, field
 
 _EVICTION: Final = "evictionHard"
@@ -94,6 +94,12 @@ class Layer:
     computed: Mapping[str, Computed] = field(default_factory=dict)
     """Fields that the vendor sets to values that no file has."""
 
+    def says(self, path: str) -> Any:
+        """Return the value of a field or of a key of one."""
+        name, _, key = path.partition(".")
+        value = self.fields.get(name)
+        return value.get(key) if key and isinstance(value, Mapping) else value
+
     def sets(self, path: str) -> bool:
         """Tell whether the layer decides a field or a key of one: a flag replaces all keys.
 
@@ -142,7 +148,13 @@ def merged_layers(layers: Iterable[Layer], *, has_file: bool, release: Release =
     later = [*tiers[Tier.VENDOR_DROP_IN], *tiers[Tier.DROP_IN], *tiers[Tier.FLAGS]]
     if has_file and not any(_EVICTION in layer.fields or _MERGES in layer.fields for layer in later):
         return _with_flags(_patched(fields, tiers), tiers[Tier.FLAGS])
-    fields = _with_thresholds(fields, release) if has_file else {_EVICTION: {}, **fields}
+    if not has_file:
+        fields = {_EVICTION: {}, **fields}
+    elif (given := fields.get(_EVICTION)) is None:
+        # The kubelet fills thresholds in while it reads the file.
+        fields = {**fields, _EVICTION: dict(DEFAULT_EVICTION_HARD)}
+    elif fields.get(_MERGES) is True and _MERGES not in later_fields(release.name) and isinstance(given, dict):
+        fields = {**fields, _EVICTION: {**DEFAULT_EVICTION_HARD, **given}}
     fields = _with_flags(_patched(fields, tiers), tiers[Tier.FLAGS])
     # Thresholds are completed while the file is read, and not again: neither drop-ins nor flags can ask for it.
     return {**fields, _EVICTION: fields.get(_EVICTION) or {}, _MERGES: False}
@@ -155,27 +167,18 @@ def effective_fields(
 
     Keys of mappings are fields of their own. Values that no layer set, such as completed thresholds, are the kubelet's.
     """
-    found = []
+    found, latest = [], sorted(layers, key=lambda layer: layer.tier)[::-1]
     for name, value in sorted(merged_layers(layers, has_file=has_file, release=release).items()):
         if name not in READ:
             continue
         inner = value.items() if isinstance(value, dict) else [("", value)]
         for key, part in inner:
             path = f"{name}.{key}" if key else name
-            owner = _owner(layers, name, key, part)
+            owner = next((layer for layer in latest if layer.says(path) == part and name in layer.fields), None)
             if owner is not None or part:
                 place = owner.place(path) if owner else FieldPlace(SourcePlace("the kubelet's default"), "")
                 found.append(EffectiveField(path, part, place))
     return tuple(found)
-
-
-def _owner(layers: Sequence[Layer], name: str, key: str, value: Any) -> Layer | None:
-    """Return the last layer, in the order of tiers, that has a value."""
-    for layer in sorted(layers, key=lambda one: one.tier)[::-1]:
-        given = layer.fields.get(name)
-        if (given.get(key) if key and isinstance(given, Mapping) else given) == value and name in layer.fields:
-            return layer
-    return None
 
 
 def _patched(fields: dict[str, Any], tiers: Mapping[Tier, Sequence[Layer]]) -> dict[str, Any]:
@@ -189,24 +192,8 @@ def _with_flags(fields: dict[str, Any], layers: Sequence[Layer]) -> dict[str, An
     flags: dict[str, Any] = {}
     for layer in layers:
         for name, value in layer.fields.items():
-            earlier = flags.get(name)
-            if isinstance(earlier, dict) and isinstance(value, dict):
-                flags[name] = {**earlier, **value}
-            elif isinstance(earlier, list) and isinstance(value, list):
-                flags[name] = [*earlier, *value]
-            else:
-                flags[name] = value
+            flags[name] = repeated(flags.get(name), value)
     gates = fields.get(_GATES)
     if isinstance(gates, dict) and isinstance(flags.get(_GATES), dict):
         flags[_GATES] = {**gates, **flags[_GATES]}
     return {**fields, **flags}
-
-
-def _with_thresholds(fields: dict[str, Any], release: Release) -> dict[str, Any]:
-    """Return the fields of a file with the thresholds that the kubelet fills in while it reads the file."""
-    given = fields.get(_EVICTION)
-    if given is None:
-        return {**fields, _EVICTION: dict(DEFAULT_EVICTION_HARD)}
-    if fields.get(_MERGES) is True and _MERGES not in later_fields(release.name) and isinstance(given, dict):
-        return {**fields, _EVICTION: {**DEFAULT_EVICTION_HARD, **given}}
-    return fields

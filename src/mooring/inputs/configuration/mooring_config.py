@@ -144,7 +144,14 @@ def plugin_choice(content: Mapping[str, Any]) -> PluginChoice:
         InputError: one is not installed or does not take its settings, or a field is wrong.
     """
     entries = list_at(content, "plugins")
-    budget = _budget(content)
+    budget = BUDGET
+    if text := text_at(content, "pluginBudget", ""):
+        try:
+            budget = nanoseconds(text)
+        except InputError as error:
+            raise InputError(error.problem, field="pluginBudget", remedy="write one such as 50ms") from None
+        if not MILLISECOND <= budget <= LONGEST_BUDGET:
+            raise InputError(f"{text!r:.40} is not between 1ms and 10s", field="pluginBudget", remedy="write 50ms")
     if not entries:
         return PluginChoice(budget=budget)
     from mooring.engine.plugins.loading import Watchman  # noqa: PLC0415 - without plugins none of this is loaded
@@ -155,19 +162,6 @@ def plugin_choice(content: Mapping[str, Any]) -> PluginChoice:
         if name in names[:index]:
             raise InputError(f"{name} is named twice", field=f"plugins[{index}].name", remedy="leave one out")
     return PluginChoice(chosen, budget, Watchman())
-
-
-def _budget(content: Mapping[str, Any]) -> int:
-    text = text_at(content, "pluginBudget", "")
-    if not text:
-        return BUDGET
-    try:
-        budget = nanoseconds(text)
-    except InputError as error:
-        raise InputError(error.problem, field="pluginBudget", remedy="write one such as 50ms") from None
-    if not MILLISECOND <= budget <= LONGEST_BUDGET:
-        raise InputError(f"{text!r:.40} is not between 1ms and 10s", field="pluginBudget", remedy="write 50ms")
-    return budget
 
 
 def _plugin(entry: object, where: str) -> ChosenPlugin:

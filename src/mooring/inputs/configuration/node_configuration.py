@@ -175,8 +175,14 @@ class _Gathered:
         Raises:
             InputError: it cannot be used, or not beside the others.
         """
-        name, content, form = _recognised_source(source)
-        document = source.document
+        # The name under which a document is unique, its content, and the vendor's format, if it is one's.
+        document, form = source.document, None
+        content = document.content
+        if isinstance(content, dict):
+            form = formats.DROP_IN if source.drop_in else _vendor_format(content)
+        name = form.one_of or form.name if form else ""
+        if form is None or not isinstance(content, dict):
+            name, content = recognised(document)
         if name in self.found and not (form and form.several):
             raise _second(name, document, self.found[name][1].source, form.remedy if form else "")
         self.found.setdefault(name, (content, document))
@@ -216,17 +222,6 @@ class _Gathered:
                 if tier not in given:
                     message = f"the kubelet also reads {path}: give that with --config too"
                     self.findings.append(Finding("info", layer.vendor, message, part.VENDOR_DECIDES))
-
-
-def _recognised_source(source: ConfigurationSource) -> tuple[str, dict[str, Any], ConfigurationFormat | None]:
-    """Return the name under which a document is unique, its content, and the vendor's format, if it is one's."""
-    content = source.document.content
-    if source.drop_in and isinstance(content, dict):
-        return formats.DROP_IN.name, content, formats.DROP_IN
-    if isinstance(content, dict) and (form := _vendor_format(content)) is not None:
-        return form.one_of or form.name, content, form
-    kind, known = recognised(source.document)
-    return kind, known, None
 
 
 def _vendor_format(content: dict[str, Any]) -> ConfigurationFormat | None:

@@ -19,7 +19,7 @@ from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.core.release import Release
 from mooring.engine.node.reservation import reserve
-from mooring.engine.releases.flags import KNOWN_FLAGS, LASTING_FLAGS
+from mooring.engine.releases.config_fields import KNOWN_FLAGS, LASTING_FLAGS
 from mooring.inputs.configuration.kubelet_config import config_of_fields
 from mooring.inputs.configuration.kubelet_flags import kubelet_flags
 from mooring.inputs.configuration.layers import Computed, FieldPlace, Layer, Tier, merged_layers

@@ -88,7 +88,8 @@ def load_sources(path: str | os.PathLike[str]) -> list[ConfigurationSource]:
     file = Path(name)
     drop_ins = _drop_ins(file)
     if drop_ins:
-        return [one for name in drop_ins for one in _drop_in(name)]
+        documents = (one for file in drop_ins for one in documents_in(read_bytes(file), shown(file)))
+        return [ConfigurationSource(one, partial(places_of, one), drop_in=True) for one in documents]
     try:
         is_folder = file.is_dir()
         is_empty = is_folder and not any(entry.suffix in SUFFIXES for entry in file.iterdir())
@@ -268,11 +269,6 @@ def _drop_ins(folder: Path) -> list[Path]:
         elif entry.suffix == DROP_IN_SUFFIX:
             found.append(entry)
     return found
-
-
-def _drop_in(file: Path) -> Iterator[ConfigurationSource]:
-    for document in documents_in(read_bytes(file), shown(file)):
-        yield ConfigurationSource(document, partial(places_of, document), drop_in=True)
 
 
 def _parts_of(text: str, name: str) -> Iterator[ConfigurationSource]:

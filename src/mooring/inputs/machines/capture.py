@@ -22,6 +22,7 @@ from typing import Final
 
 from mooring.inputs.machines.cadvisor_probe import read_problem
 from mooring.inputs.machines.hardware.kernelfiles import cpuset_files
+from mooring.inputs.machines.interrupts import numbered_lines
 from mooring.inputs.machines.isolation import ROOT as GROUPS
 from mooring.inputs.machines.isolation import words_of
 from mooring.inputs.machines.tree import Tree, live_tree, processes
@@ -114,27 +115,14 @@ def kernel_words(text: str) -> str:
     return f"{' '.join(word for word in words_of(text) if word.partition('=')[0] in _KERNEL_WORDS)}\n"
 
 
-def _interrupt_names(text: str) -> str:
-    r"""Return the numbered lines of ``/proc/interrupts`` without the counts of each CPU, under an empty heading.
-
-    >>> _interrupt_names("      CPU0  CPU1\n 24:   17   0  PCI-MSI  nvme0q1\nNMI:   0   0  Non-maskable\n")
-    '\n24: PCI-MSI nvme0q1\n'
-    """
-    heading, _, rest = text.partition("\n")
-    columns = len(heading.split())
-    lines = ["\n"]
-    for line in rest.splitlines():
-        number, _, told = line.partition(":")
-        if number.strip().isdecimal():
-            lines.append(f"{number.strip()}: {' '.join(told.split()[columns:])}\n")
-    return "".join(lines)
-
-
 _FILTERS: Final[Mapping[str, Callable[[str], str]]] = {
     "proc/cmdline": kernel_words,
     # Serial numbers are what ARM boards and mainframes print.
     "proc/cpuinfo": lambda text: _IDENTIFICATION.sub(r"\g<1>0", _SERIAL.sub("", text)),
-    "proc/interrupts": _interrupt_names,
+    # The numbered lines without the counts of each CPU, under an empty heading.
+    "proc/interrupts": lambda text: "".join(
+        ("\n", *(f"{number}: {' '.join(words)}\n" for number, words in numbered_lines(text)))
+    ),
     "*/cgroup.procs": lambda text: "0\n" if text.strip() else "",
 }
 """Pattern of paths -> what is kept of the text; all of any other file."""
@@ -145,6 +133,8 @@ def kept(path: str, data: bytes) -> bytes:
 
     >>> kept("etc/systemd/system.conf", b"[Manager]\nDefaultEnvironment=TOKEN=x\nCPUAffinity=0 1\n")
     b'[Manager]\nCPUAffinity=0 1\n'
+    >>> kept("proc/interrupts", b"      CPU0  CPU1\n 24:   17   0  PCI-MSI  nvme0q1\nNMI:   0   0  Non-maskable\n")
+    b'\n24: PCI-MSI nvme0q1\n'
     """
     for pattern, filtered in _FILTERS.items():
         if fnmatchcase(path, pattern):
@@ -204,7 +194,10 @@ def capture_machine(tree: Tree) -> Capture:
         capture.links[path] = f"../../cpu/{path.rpartition('/')[2]}"
     for path in cpuset_files(tree):
         _take_file(tree, "/".join(part for part in path.split("/") if part), capture)
-    if NOTE not in capture.files and _is_this_computer(tree):
+    # Whether the tree is the computer that runs this, seen directly or at another place (``/host``).
+    boot = tree.read(_BOOT)
+    is_here = tree.is_live or (boot is not None and boot == live_tree().read(_BOOT))
+    if NOTE not in capture.files and is_here:
         system = f"Architecture: {os.uname().machine}\nPageSize: {os.sysconf('SC_PAGE_SIZE')}\n"
         capture.files[NOTE] = system.encode()
     return capture
@@ -287,9 +280,3 @@ def _groups(tree: Tree, *, service_names: bool) -> Iterator[str]:
             if tree.is_dir(inside):
                 of_pods = service_names or name in _POD_GROUPS or (group != root and inner)
                 pending.append((inside, of_pods))
-
-
-def _is_this_computer(tree: Tree) -> bool:
-    """Tell whether the tree is the computer that runs this, seen directly or at another place (``/host``)."""
-    boot = tree.read(_BOOT)
-    return tree.is_live or (boot is not None and boot == live_tree().read(_BOOT))

@@ -66,7 +66,8 @@ def cpus_of_mask(tree: Tree, path: str) -> CPUSet | None:
 
 def _interrupts(tree: Tree, modes: Modes) -> Iterator[Interrupt]:
     # The table has a column for every CPU: large machines pay dearly for what small files tell as well.
-    table = {} if tree.is_dir(_LINES) else _table(tree.read("proc/interrupts") or "")
+    text = "" if tree.is_dir(_LINES) else tree.read("proc/interrupts") or ""
+    table = {int(number): (" ".join(words[:-1]), words[-1] if words else "") for number, words in numbered_lines(text)}
     # Of message-signalled interrupts: lines of older devices are shared and say nothing.
     devices = {
         int(number): address
@@ -92,21 +93,17 @@ def _interrupts(tree: Tree, modes: Modes) -> Iterator[Interrupt]:
         yield Interrupt(number, name, allowed, effective or None, device, managed)
 
 
-def _table(text: str) -> dict[int, tuple[str, str]]:
-    r"""Return what stands behind the counts of ``/proc/interrupts``: the chip with what follows, and the devices.
+def numbered_lines(text: str) -> Iterator[tuple[str, list[str]]]:
+    r"""Yield the numbers of ``/proc/interrupts`` with what is behind the counts: the chip, its words, and the devices.
 
-    >>> _table("     CPU0\n 24:   17  PCI-MSI 1-edge  nvme0q1\n")
-    {24: ('PCI-MSI 1-edge', 'nvme0q1')}
+    >>> list(numbered_lines("     CPU0\n 24:   17  PCI-MSI 1-edge  nvme0q1\nNMI:   0  Non-maskable\n"))
+    [('24', ['PCI-MSI', '1-edge', 'nvme0q1'])]
     """
-    lines = text.splitlines()
-    columns = len(lines[0].split()) if lines else 0
-    found = {}
-    for line in lines[1:]:
-        number, _, rest = line.partition(":")
+    heading, _, rest = text.partition("\n")
+    for line in rest.splitlines():
+        number, _, told = line.partition(":")
         if number.strip().isdecimal():
-            words = rest.split()[columns:]
-            found[int(number)] = (" ".join(words[:-1]), words[-1] if words else "")
-    return found
+            yield number.strip(), told.split()[len(heading.split()) :]
 
 
 def cpu_list(text: str | None) -> CPUSet | None:

@@ -167,19 +167,15 @@ def oddities(info: MachineInfo, prefix: str = "") -> dict[str, str]:
     >>> oddities(MachineInfo(0, 0, 0, ()))
     {'topology': 'there are no CPUs: the kubelet does not start'}
     """
-    return {} if _is_ordinary(info) else dict(islice(_found(info, prefix), _MOST_REPORTED))
-
-
-def _is_ordinary(info: MachineInfo) -> bool:
-    """Tell whether there are no oddities, at less cost than looking for them: publishers' facts are read often."""
+    # No oddities are seen at less cost than looking for them: publishers' facts are read often.
     cores = [core for node in info.topology for core in node.cores]
     cpus = [cpu for core in cores for cpu in core.thread_ids]
-    nodes = {node.node_id for node in info.topology}
-    return (
+    is_ordinary = (
         len(cpus) == len(set(cpus)) > 0
-        and len(nodes) == len(info.topology)
+        and len({node.node_id for node in info.topology}) == len(info.topology)
         and min((core.core_id for core in cores), default=0) >= 0
     )
+    return {} if is_ordinary else dict(islice(_found(info, prefix), _MOST_REPORTED))
 
 
 def _found(info: MachineInfo, prefix: str) -> Iterator[tuple[str, str]]:

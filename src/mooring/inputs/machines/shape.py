@@ -186,7 +186,11 @@ def _machine_info(shape: Shape, places: Mapping[int, _Place], table: _Table) -> 
         cpus_of_node[places[cpu].node].append(cpu)
     nodes: list[NUMANode] = []
     for node in sorted(range(len(table)), key=str):
-        cores, node_caches = place_caches(_cores(places, cpus_of_node[node]), caches.__getitem__)
+        threads: dict[int, list[int]] = defaultdict(list)
+        for cpu in cpus_of_node[node]:
+            threads[places[cpu].core].append(cpu)
+        listed = [Core(places[own[0]].core_id, tuple(own), places[own[0]].socket) for own in threads.values()]
+        cores, node_caches = place_caches(listed, caches.__getitem__)
         pools = tuple(HugePages(pool.page_size, _share_of(shape, node, pool.num_pages)) for pool in shape.hugepages)
         nodes.append(NUMANode(node, _memory(shape, node), pools, cores, table[node], node_caches))
     return MachineInfo(
@@ -240,11 +244,3 @@ def _memory(shape: Shape, node: int) -> int:
 
 def _share_of(shape: Shape, node: int, pages: int) -> int:
     return pages // shape.numa_nodes if node < shape.numa_nodes else 0
-
-
-def _cores(places: Mapping[int, _Place], cpus: Sequence[int]) -> list[Core]:
-    """Group the CPUs of a node, given in text order, into cores."""
-    threads: dict[int, list[int]] = defaultdict(list)
-    for cpu in cpus:
-        threads[places[cpu].core].append(cpu)
-    return [Core(places[group[0]].core_id, tuple(group), places[group[0]].socket) for group in threads.values()]

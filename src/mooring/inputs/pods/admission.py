@@ -21,6 +21,7 @@ from mooring.engine.core.pod import Pod
 from mooring.inputs.decoding.documents import NotJSONError, read_json
 from mooring.inputs.decoding.fields import Document, part_at
 from mooring.inputs.pods import cluster_objects
+from mooring.inputs.pods.claims import objects_of
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_fields import with_allocated
 from mooring.inputs.pods.pods import pod_from_object
@@ -143,7 +144,7 @@ class APIServerAdmission:
         namespaces: dict[str, Mapping[str, str]] = {}
         networks: dict[tuple[str, str], str] = {}
         for document in documents:
-            for _, content in cluster_objects.objects_of(document.content, {"Namespace", NETWORK}):
+            for _, content in objects_of(document.content, {"Namespace", NETWORK}):
                 name, namespace, keys = _metadata(content)
                 if content["kind"] == NETWORK:
                     networks[namespace, name] = keys.get(_RESOURCE, "")

@@ -18,7 +18,7 @@ makes one claim for the extended resources of a pod that drivers serve.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from mooring.engine.core.pod import AttributeValue, ClaimedDevice, ClaimUse, Container, DynamicDevice, ResourceClaim
@@ -223,19 +223,21 @@ def with_claims(obj: Mapping[str, Any], spec: Mapping[str, Any], containers: lis
     for field in ("initContainers", "containers"):
         for index, item in enumerate(list_at(spec, field)):
             with within(f"spec.{field}[{index}].resources"):
-                for use in _uses(reading.as_mapping(item), names):
-                    uses[item["name"]].append(use)
-    for name, use in _extended_uses(extended):
-        uses.setdefault(name, []).append(use)
+                asked = mapping_at(reading.as_mapping(item), "resources")
+                used = each_at(asked, "claims", lambda one: (text_at(one, "name"), text_at(one, "request")))
+                uses[item["name"]] += (ClaimUse(names[name], request) for name, request in used if names.get(name))
+    # What a driver serves of extended resources.
+    with within(f"status.{_EXTENDED}"):
+        claim = text_at(extended, "resourceClaimName")
+        for item in list_at(extended, "requestMappings"):
+            fields = reading.as_mapping(item)
+            if claim:
+                use = ClaimUse(claim, text_at(fields, "requestName"))
+                uses.setdefault(text_at(fields, "containerName"), []).append(use)
     return [
         replace(container, claims=tuple(dict.fromkeys(uses[container.name]))) if uses[container.name] else container
         for container in containers
     ]
-
-
-def _uses(item: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[ClaimUse]:
-    used = each_at(mapping_at(item, "resources"), "claims", lambda one: (text_at(one, "name"), text_at(one, "request")))
-    return (ClaimUse(names[name], request) for name, request in used if names.get(name))
 
 
 def _extended(obj: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -244,16 +246,6 @@ def _extended(obj: Mapping[str, Any]) -> Mapping[str, Any]:
         found = mapping_at(status, _EXTENDED) if status.get(_EXTENDED) else {}
         text_at(found, "resourceClaimName")
     return found
-
-
-def _extended_uses(extended: Mapping[str, Any]) -> Iterator[tuple[str, ClaimUse]]:
-    """Yield container and use for each resource that a driver serves."""
-    with within(f"status.{_EXTENDED}"):
-        claim = text_at(extended, "resourceClaimName")
-        for item in list_at(extended, "requestMappings"):
-            fields = reading.as_mapping(item)
-            if claim:
-                yield text_at(fields, "containerName"), ClaimUse(claim, text_at(fields, "requestName"))
 
 
 def _names(obj: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, str]:
@@ -267,3 +259,28 @@ def _names(obj: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, str]:
 def _entries(parent: Mapping[str, Any], field: str, place: str) -> Iterable[tuple[str, str]]:
     with within(place):
         return each_at(parent, field, lambda one: (text_at(one, "name"), text_at(one, "resourceClaimName")))
+
+
+KINDS: Final = frozenset({CLAIM, SLICE})
+_DEEPEST: Final = 8
+"""Lists inside lists."""
+
+
+def objects_of(
+    content: object, kinds: Collection[str], place: str = "", depth: int = 0
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield place and content of the objects of some kinds; what is no object is passed over."""
+    if not isinstance(content, dict) or depth > _DEEPEST:
+        return
+    kind = content.get("kind")
+    if not isinstance(kind, str):
+        return
+    if kind in kinds:
+        yield place, content
+    elif kind.endswith("List"):
+        items = content.get("items")
+        single = kind.removesuffix("List")
+        for index, item in enumerate(items if isinstance(items, list) else ()):
+            # The items of a ResourceClaimList need not name their kind.
+            named = {"kind": single, **item} if single and isinstance(item, dict) else item
+            yield from objects_of(named, kinds, f"{place}.items[{index}]".lstrip("."), depth + 1)

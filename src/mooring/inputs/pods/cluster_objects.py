@@ -1,20 +1,25 @@
-"""LimitRange: what the API server's LimitRanger adds to the containers of a new pod, and the pods that it refuses.
+"""What the objects of a cluster say of pods besides what they request: their node, phase and recorded rejection.
 
+Source: v1 Pod, ``spec.nodeName`` and ``status``; kubelet v1.37.1, pkg/kubelet/kubelet.go (rejectPod); spec: metrics.md
+section 3.
+
+LimitRange: what the API server's LimitRanger adds to the containers of a new pod, and the pods that it refuses.
 Source: API server v1.37.1, plugin/pkg/admission/limitranger/admission.go (PodMutateLimitFunc, PodValidateLimitFunc)
 and SetDefaults_LimitRangeItem. Limits have become requests before (SetDefaults_Pod). The API server takes several
 LimitRanges of a namespace, and the resources of one, in random order; here they are taken as the files have them, and
 resources by name.
 
 Amounts that do not fit into 64 bits: the API server takes them, and the kubelet computes with what is left.
-
-Claims and slices in documents, as kubectl prints them: alone, in lists, beside pods.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from enum import Enum
 from typing import Any, Final, TypeAlias
 
+from mooring.engine.core.decision import Rejection, is_admission_reason
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.gotext import INT64_MAX
 from mooring.engine.core.machine import Finding
@@ -22,62 +27,158 @@ from mooring.engine.core.pod import Pod, ResourceClaim, ResourceList, is_support
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
 from mooring.inputs.decoding.api_fields import Places
 from mooring.inputs.decoding.documents import located
-from mooring.inputs.decoding.fields import Document, as_mapping, list_at, mapping_at, text_at, within
+from mooring.inputs.decoding.fields import Document, as_mapping, list_at, mapping_at, part_at, text_at, within
 from mooring.inputs.decoding.quantities import resource_list
-from mooring.inputs.pods.claims import CLAIM, SLICE, ResourceSlice, claim_of, slice_of
+from mooring.inputs.pods.claims import CLAIM, KINDS, ResourceSlice, claim_of, objects_of, slice_of
 from mooring.inputs.pods.defaults import total_limits, total_requests
+from mooring.inputs.pods.pods import identity_of
+from mooring.inputs.pods.workloads import PodObject, pod_objects
 from mooring.lazy import dataclass
 
-KINDS: Final = frozenset({CLAIM, SLICE})
-_DEEPEST: Final = 8
-"""Lists inside lists."""
+OTHER_PODS: Final = "MOOR-513"
+LEFT_OUT: Final = "MOOR-502"
+REJECTED: Final = "Pod was rejected: "
+"""Before the message of a rejection in the status of a pod."""
+FINISHED: Final = ("Succeeded", "Failed")
+"""Phases in which a pod holds nothing any more."""
+_PREFIXES: Final = (REJECTED, "Pod ")
+"""Before the message: of older releases it is shorter."""
+_MOST_NAMED: Final = 3
+
+
+class Standing(Enum):
+    """How far a pod has come; the value is the words for pods that are left out."""
+
+    NEW = "new"
+    """Nothing is known of it, as of a pod that is not created yet."""
+    RUNNING = "running"
+    ARRIVING = "pending"
+    """Bound to a node whose kubelet has not admitted it yet."""
+    UNBOUND = "waiting"
+    """Bound to no node."""
+    REJECTED = "rejected by the kubelet"
+    ENDED = "ended"
+
+
+HOLDS_NOTHING: Final = frozenset({Standing.ENDED, Standing.REJECTED})
+
+
+def standing_of(content: Mapping[str, Any]) -> Standing:
+    """Return how far a v1 Pod has come; the kubelet sets ``startTime`` when it admits or rejects a pod."""
+    status = part_at(content, "status")
+    phase, reason = status.get("phase"), status.get("reason")
+    if phase in FINISHED:
+        rejected = phase == "Failed" and isinstance(reason, str) and is_admission_reason(reason)
+        return Standing.REJECTED if rejected else Standing.ENDED
+    if phase == "Pending" and not status.get("startTime"):
+        return Standing.ARRIVING if node_of(content) else Standing.UNBOUND
+    return Standing.RUNNING if phase else Standing.NEW
+
+
+def recorded_failure(content: Mapping[str, Any]) -> Rejection | None:
+    """Return the reason and message of the status of a pod that has failed, as the kubelet's check gave them.
+
+    >>> recorded_failure({"status": {"phase": "Failed", "reason": "OutOfcpu", "message": "Pod was rejected: Too much"}})
+    Rejection(reason='OutOfcpu', message='Too much', shortage=None)
+    """
+    status = part_at(content, "status")
+    if status.get("phase") != "Failed":
+        return None
+    reason, message = (value if isinstance(value := status.get(name), str) else "" for name in ("reason", "message"))
+    prefix = next((one for one in _PREFIXES if message.startswith(one)), "") if is_admission_reason(reason) else ""
+    return Rejection(reason, message.removeprefix(prefix)) if reason else None
+
+
+def node_of(content: Mapping[str, Any]) -> str:
+    """Return the name of the node that a pod is bound to; empty for none."""
+    name = part_at(content, "spec").get("nodeName")
+    return name if isinstance(name, str) else ""
+
+
+def bound_nodes(documents: Iterable[Document]) -> frozenset[str]:
+    """Return the names of the nodes that pods are bound to."""
+    names = {node_of(found.content) for document in documents for found in _pod_objects(document)}
+    return frozenset(names - {""})
 
 
 @dataclass(frozen=True, slots=True)
-class DynamicObjects:
-    """What is known of dynamic resource allocation."""
+class DescribedPod:
+    """A pod as a list names it, before it is read."""
 
-    claims: tuple[ResourceClaim, ...] = ()
-    slices: tuple[ResourceSlice, ...] = ()
+    pod: Pod
+    """Without containers."""
+    node: str
+    standing: Standing
+    failure: Rejection | None
+    """What its status records, where it has failed."""
+
+    @property
+    def ended(self) -> bool:
+        """Tell whether it holds nothing any more."""
+        return self.standing in HOLDS_NOTHING
 
 
-def dynamic_objects(documents: Iterable[Document]) -> DynamicObjects:
-    """Return the claims and slices of documents; other objects are passed over.
+def listed_pods(documents: Iterable[Document]) -> list[DescribedPod]:
+    """Return the pods of documents, without those of workloads."""
+    found = []
+    for one in (one for document in documents for one in _pod_objects(document) if one.replicas is None):
+        # What is wrong with a pod is reported where it is read.
+        with suppress(InputError):
+            name, namespace, uid, _ = identity_of(mapping_at(one.content, "metadata"))
+            pod, content = Pod(uid, name, namespace), one.content
+            found.append(DescribedPod(pod, node_of(content), standing_of(content), recorded_failure(content)))
+    return found
 
-    Raises:
-        InputError: one of them cannot be understood.
+
+def uids_that_run(documents: Iterable[Document]) -> frozenset[str]:
+    """Return the uids of the pods of documents of which the cluster says that they run."""
+    return frozenset(one.pod.uid for one in listed_pods(documents) if one.standing is Standing.RUNNING)
+
+
+def _pod_objects(document: Document) -> list[PodObject]:
+    found: list[PodObject] = []
+    # What is wrong with the document is reported where its pods are read.
+    with suppress(InputError):
+        found.extend(one for one in pod_objects(document.content) if isinstance(one, PodObject))
+    return found
+
+
+def standing_finding(node: str, elsewhere: int, asked: int = 0) -> Finding:
+    """Return what is said of pods that do not run on the node.
+
+    Args:
+        node: name of the node; empty for any.
+        elsewhere: how many pods are bound to others.
+        asked: how many of the pods that are given as running are pending.
     """
-    claims: list[ResourceClaim] = []
-    slices: list[ResourceSlice] = []
-    for document in documents:
-        with located(document):
-            for place, content in objects_of(document.content, KINDS):
-                with within(place):
-                    if content.get("kind") == CLAIM:
-                        claims.append(claim_of(content, source=document.source))
-                    else:
-                        slices.append(slice_of(content, source=document.source))
-    return DynamicObjects(tuple(claims), tuple(slices))
+    left_out = ((elsewhere, "bound to other nodes and left out"), (asked, "pending and not counted as running"))
+    parts = [f"{count} {'pod is' if count == 1 else 'pods are'} {why}" for count, why in left_out if count]
+    return Finding("warning", f"node {node}" if node else "active pods", "; ".join(parts), OTHER_PODS)
 
 
-def objects_of(
-    content: object, kinds: Collection[str], place: str = "", depth: int = 0
-) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield place and content of the objects of some kinds; what is no object is passed over."""
-    if not isinstance(content, dict) or depth > _DEEPEST:
-        return
-    kind = content.get("kind")
-    if not isinstance(kind, str):
-        return
-    if kind in kinds:
-        yield place, content
-    elif kind.endswith("List"):
-        items = content.get("items")
-        single = kind.removesuffix("List")
-        for index, item in enumerate(items if isinstance(items, list) else ()):
-            # The items of a ResourceClaimList need not name their kind.
-            named = {"kind": single, **item} if single and isinstance(item, dict) else item
-            yield from objects_of(named, kinds, f"{place}.items[{index}]".lstrip("."), depth + 1)
+def left_out_finding(pods: Sequence[tuple[Pod, Mapping[str, Any]]], kinds: Collection[Standing]) -> Finding | None:
+    """Return what is said of pods that hold nothing any more; None where there are none.
+
+    Args:
+        pods: each with its object.
+        kinds: how the pods stand that are left out.
+    """
+    if not pods:
+        return None
+    parts = []
+    for standing in (one for one in Standing if one in kinds):
+        found = [(pod, content) for pod, content in pods if standing_of(content) is standing]
+        if found:
+            named = [
+                f"{pod.namespace}/{pod.name}{f': {failure.reason}' if (failure := recorded_failure(content)) else ''}"
+                for pod, content in found[:_MOST_NAMED]
+            ]
+            more = ", ..." if len(found) > len(named) else ""
+            parts.append(f"{len(found)} {standing.value} ({', '.join(named)}{more})")
+    what = "1 pod is" if len(pods) == 1 else f"{len(pods)} pods are"
+    return Finding(
+        "info", "pods", f"{what} left out: {', '.join(parts)}; mooring explain NAMESPACE/POD asks about one", LEFT_OUT
+    )
 
 
 LIMIT_RANGE: Final = "LimitRange"
@@ -233,23 +334,20 @@ def large_quantities(content: Mapping[str, Any], place: str, places: Places) -> 
         place: where it is in its document; empty for the document itself.
         places: names the lines and columns of fields.
     """
-    found = dict(_large(content["spec"], f"{place}.spec" if place else "spec"))
-    lines = places(list(found)) if found else {}
-    for field, problem in found.items():
-        yield Finding("warning", field, f"{lines[field]}: {problem}", TOO_LARGE, lines[field])
-
-
-def _large(spec: Mapping[str, Any], place: str) -> Iterator[tuple[str, str]]:
-    holders = [(place, spec)]
+    found: dict[str, str] = {}
+    spec, of_spec = content["spec"], f"{place}.spec" if place else "spec"
+    holders = [(of_spec, spec)]
     for kind in _CONTAINERS:
-        holders += [(f"{place}.{kind}[{index}]", one) for index, one in enumerate(spec.get(kind) or ())]
+        holders += [(f"{of_spec}.{kind}[{index}]", one) for index, one in enumerate(spec.get(kind) or ())]
     for where, holder in holders:
         resources = holder.get("resources") or {}
         for amounts in ("requests", "limits"):
             for name, value in (resources.get(amounts) or {}).items():
-                text = str(value)
-                if len(text) > _SHORT and (problem := _problem(name, text)):
-                    yield f"{where}.resources.{amounts}.{name}", problem
+                if len(text := str(value)) > _SHORT and (problem := _problem(name, text)):
+                    found[f"{where}.resources.{amounts}.{name}"] = problem
+    lines = places(list(found)) if found else {}
+    for path, problem in found.items():
+        yield Finding("warning", path, f"{lines[path]}: {problem}", TOO_LARGE, lines[path])
 
 
 def _problem(name: str, text: str) -> str:
@@ -265,3 +363,30 @@ def _problem(name: str, text: str) -> str:
         f"an amount of {len(text)} characters does not fit into 64 bits: the API server takes it, and the kubelet "
         f"computes with {left} {unit}"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicObjects:
+    """What is known of dynamic resource allocation."""
+
+    claims: tuple[ResourceClaim, ...] = ()
+    slices: tuple[ResourceSlice, ...] = ()
+
+
+def dynamic_objects(documents: Iterable[Document]) -> DynamicObjects:
+    """Return the claims and slices of documents; other objects are passed over.
+
+    Raises:
+        InputError: one of them cannot be understood.
+    """
+    claims: list[ResourceClaim] = []
+    slices: list[ResourceSlice] = []
+    for document in documents:
+        with located(document):
+            for place, content in objects_of(document.content, KINDS):
+                with within(place):
+                    if content.get("kind") == CLAIM:
+                        claims.append(claim_of(content, source=document.source))
+                    else:
+                        slices.append(slice_of(content, source=document.source))
+    return DynamicObjects(tuple(claims), tuple(slices))

@@ -200,7 +200,11 @@ def qos_of(containers: Iterable[Container], resources: PodResources | None, gate
     >>> qos_of([], None, PodGates())
     <QoS.BEST_EFFORT: 'BestEffort'>
     """
-    if resources is not None and _decides(resources, gates):
+    decides = resources is not None and gates.pod_level_resources
+    if resources is not None and decides and gates.qos_fix:
+        # Without the fix an empty ``resources: {}`` decides as well, and makes the pod BestEffort.
+        decides = any(is_supported(name) for part in (resources.requests, resources.limits) for name in part)
+    if resources is not None and decides:
         return _class_of(resources.requests, resources.limits)
     found: QoS | None = None
     for container in containers:
@@ -209,13 +213,6 @@ def qos_of(containers: Iterable[Container], resources: PodResources | None, gate
             return QoS.BURSTABLE
         found = own
     return found or QoS.BEST_EFFORT
-
-
-def _decides(resources: PodResources, gates: PodGates) -> bool:
-    # Without the fix an empty ``resources: {}`` decides as well, and makes the pod BestEffort.
-    if not gates.pod_level_resources or not gates.qos_fix:
-        return gates.pod_level_resources
-    return any(is_supported(name) for part in (resources.requests, resources.limits) for name in part)
 
 
 def _class_of(requests: ResourceList, limits: ResourceList) -> QoS:

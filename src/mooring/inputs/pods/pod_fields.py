@@ -319,19 +319,14 @@ def _check_special(name: str, amount: Quantity, field: str) -> None:
             pages = name.removeprefix(HUGE_PAGES)
             raise InputError(f"{amount} is not a whole number of {pages} pages", field=f"{field}.{name}")
     elif "/" not in name:
-        close = _close(name)
+        is_pages = name.startswith("hugepage-")
+        close = HUGE_PAGES + name.removeprefix("hugepage-") if is_pages else nearest(name, _NATIVE)
+        # ``gpu`` and ``npu`` are not cpu misspelt.
+        close = close if name[:1].lower() == close[:1] else ""
         remedy = f"did you mean {close}?" if close else _KNOWN
         raise InputError("is not a container resource", field=f"{field}.{name}", remedy=remedy)
     elif amount.nano % _NANO and not _overcommits(name):
         raise InputError(f"must be a whole number, but is {amount}", field=f"{field}.{name}")
-
-
-def _close(name: str) -> str:
-    """Return the resource without a domain that a misspelt name means; ``gpu`` and ``npu`` are not cpu misspelt."""
-    if name.startswith("hugepage-"):
-        return HUGE_PAGES + name.removeprefix("hugepage-")
-    close = nearest(name, _NATIVE)
-    return close if name[:1].lower() == close[:1] else ""
 
 
 @lru_cache(maxsize=64)

@@ -15,12 +15,11 @@ from mooring.inputs.decoding.documents import load_documents, places_of
 from mooring.inputs.decoding.fields import Document, Report, ignore, within
 from mooring.inputs.decoding.files import Paths, paths_of
 from mooring.inputs.pods import admission as admitting
-from mooring.inputs.pods import cluster_objects, pod_status
+from mooring.inputs.pods import claims, cluster_objects
 from mooring.inputs.pods.admission import APIServerAdmission
-from mooring.inputs.pods.cluster_objects import large_quantities
+from mooring.inputs.pods.cluster_objects import HOLDS_NOTHING, Standing, large_quantities, node_of, standing_of
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_fields import LABEL, SUBDOMAIN, check_containers_fit, check_name
-from mooring.inputs.pods.pod_status import HOLDS_NOTHING, Standing, node_of, standing_of
 from mooring.inputs.pods.pods import DEFAULT_GATES
 from mooring.inputs.pods.virtual_machines import with_instance_types
 from mooring.inputs.pods.workloads import NO_PATHS, OtherObject, PodObject, TemplatePaths, pod_objects
@@ -31,7 +30,7 @@ MOST_PODS = 100_000
 WITHOUT_PODS = "MOOR-503"
 LAUNCHER = "MOOR-516"
 _MOST_NAMED = 3
-READ_ELSEWHERE = frozenset({"Node", *cluster_objects.KINDS, *admitting.READ})
+READ_ELSEWHERE = frozenset({"Node", *claims.KINDS, *admitting.READ})
 """Nodes are read for their kubelet's release, claims and slices for devices, others for what admission does."""
 _NO_TEMPLATE = "no pod template found; --pod-template-path {}=PATH names one"
 _HOOKS = "Helm hooks that do not run on installation"
@@ -89,7 +88,7 @@ def pods_of(
         documents, node, gates, report, paths=paths, left_out=left_out, named=named, admission=admission
     )
     if elsewhere:
-        report(pod_status.standing_finding(node, elsewhere))
+        report(cluster_objects.standing_finding(node, elsewhere))
     come = [(pod, standing_of(one.content)) for pod, one in pods]
     if any(standing in HOLDS_NOTHING for _, standing in come):
         # The others run, or will: what was rejected is asked about beside them.
@@ -194,7 +193,7 @@ def active_pods(
         stand[standing_of(one.content)].append(pod)
     arriving, pending = stand[Standing.ARRIVING], stand[Standing.UNBOUND]
     if elsewhere or arriving or pending:
-        report(pod_status.standing_finding(node, elsewhere, len(arriving) + len(pending)))
+        report(cluster_objects.standing_finding(node, elsewhere, len(arriving) + len(pending)))
     bound = (*arriving, *stand[Standing.REJECTED], *stand[Standing.ENDED])
     running = [pod for pod, one in pods if standing_of(one.content) in (Standing.NEW, Standing.RUNNING)]
     return ActivePods(tuple(running), bound, tuple(pending))
@@ -236,7 +235,7 @@ def _described_pods(
             if len(pods) == MOST_PODS:
                 raise InputError(f"more than {MOST_PODS} pods", source=origin.place, remedy="lower the replicas")
             pods[pod.uid] = pod, origin
-    for finding in (pod_status.left_out_finding(ended, left_out), *_without_pods(others), *admission.findings()):
+    for finding in (cluster_objects.left_out_finding(ended, left_out), *_without_pods(others), *admission.findings()):
         if finding is not None:
             report(finding)
     return list(pods.values()), elsewhere
@@ -272,18 +271,17 @@ def _pods_of(
                 yield pod, origin
     except InputError as error:
         raise _at_misspelt(error, document, objects, report) from None
-    for finding in filter(None, map(_launched, objects)):
-        report(finding)
+    for found in objects:
+        if found.launched and found.replicas:
+            report(_computed(found))
     for found in objects:
         for finding in large_quantities(found.content, found.field, partial(places_of, document)):
             report(finding)
     _report_unknown(_unknown(objects), document, report)
 
 
-def _launched(found: PodObject) -> Finding | None:
+def _computed(found: PodObject) -> Finding:
     """Return what is said of a pod that is computed from fields of another kind."""
-    if not found.launched or not found.replicas:
-        return None
     resources = found.content["spec"]["containers"][0]["resources"]
     amounts = ", ".join(f"{name} {amount}" for name, amount in resources["requests"].items())
     what, by = (

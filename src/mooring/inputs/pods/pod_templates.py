@@ -75,11 +75,7 @@ def templates_in(content: Mapping[str, Any], is_template: IsTemplate) -> list[Fo
 def is_pod_template(content: Mapping[str, Any], _path: str = "") -> bool:
     """Tell whether a mapping is a PodTemplateSpec: its spec has containers, each with a name."""
     spec = content.get("spec")
-    return isinstance(spec, dict) and _has_containers(spec)
-
-
-def _has_containers(spec: Mapping[str, Any]) -> bool:
-    containers = spec.get("containers")
+    containers = spec.get("containers") if isinstance(spec, dict) else None
     return (
         isinstance(containers, list)
         and bool(containers)

@@ -171,8 +171,18 @@ def load_scenarios(
     for document in scenario_documents(path):
         with located(document):
             fields, place = as_mapping(document.content), document.source
-            found = _merge_case(fields) if "providers" in fields else scenario(fields, source=place, report=report)
-        yield found
+            if "providers" not in fields:
+                yield scenario(fields, source=place, report=report)
+                continue
+            yield MergeCase(
+                id=text_at(fields, "id"),
+                numa_nodes=reading.list_at(fields, "numaNodes"),
+                distances=reading.list_at(fields, "distances") or None,
+                policy=text_at(fields, "policy"),
+                options=reading.texts_at(fields, "options"),
+                providers=reading.list_at(fields, "providers"),
+                result=mapping_at(fields, "result"),
+            )
 
 
 def scenario(
@@ -292,15 +302,3 @@ def _step(item: Any, source: str, gates: PodGates, report: reading.Report, moori
 def _pod(item: Any, field: str, source: str, gates: PodGates) -> Pod:
     with within(field):
         return pod_from_object(as_mapping(item), source=source, gates=gates)
-
-
-def _merge_case(content: Mapping[str, Any]) -> MergeCase:
-    return MergeCase(
-        id=text_at(content, "id"),
-        numa_nodes=reading.list_at(content, "numaNodes"),
-        distances=reading.list_at(content, "distances") or None,
-        policy=text_at(content, "policy"),
-        options=reading.texts_at(content, "options"),
-        providers=reading.list_at(content, "providers"),
-        result=mapping_at(content, "result"),
-    )

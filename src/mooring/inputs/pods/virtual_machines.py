@@ -186,7 +186,17 @@ def _machine(spec: Mapping[str, Any], annotations: Mapping[str, Any]) -> _Machin
         counts = [count for field in ("cores", "sockets", "threads") if (count := count_at(cpu, field, 0)) > 0]
         amount = limits.get("cpu") or requests.get("cpu")
         cpus = math.prod(counts) if counts or amount is None else max(amount.units, 1)
-        guest, page = _guest_memory(domain, requests)
+        memory = mapping_at(domain, "memory")
+        pages = mapping_at(memory, "hugepages")
+        page = text_at(pages, "pageSize")
+        told = (
+            _amount(memory, "guest", "memory"),
+            requests.get("memory"),
+            _amount(pages, "pageSize", "memory.hugepages"),
+        )
+        guest = next((size.units for size in told if size is not None and size.units > 0), 0)
+        if not guest:
+            raise InputError("must not be empty", field="memory.guest", remedy="write how much memory the guest has")
         requests.setdefault("memory", Quantity.of_bytes(guest))
         dedicated = flag_at(cpu, "dedicatedCpuPlacement", default=False)
         isolated = dedicated and flag_at(cpu, "isolateEmulatorThread", default=False)
@@ -197,18 +207,6 @@ def _machine(spec: Mapping[str, Any], annotations: Mapping[str, Any]) -> _Machin
         )
 
 
-def _guest_memory(domain: Mapping[str, Any], requests: Mapping[str, Quantity]) -> tuple[int, str]:
-    """Return the bytes of the guest and the size of its huge pages."""
-    memory = mapping_at(domain, "memory")
-    pages = mapping_at(memory, "hugepages")
-    page = text_at(pages, "pageSize")
-    sizes = (_amount(memory, "guest", "memory"), requests.get("memory"), _amount(pages, "pageSize", "memory.hugepages"))
-    for amount in sizes:
-        if amount is not None and amount.units > 0:
-            return amount.units, page
-    raise InputError("must not be empty", field="memory.guest", remedy="write how much memory the guest has")
-
-
 def _amount(holder: Mapping[str, Any], field: str, place: str) -> Quantity | None:
     if holder.get(field) is None:
         return None
@@ -216,21 +214,6 @@ def _amount(holder: Mapping[str, Any], field: str, place: str) -> Quantity | Non
         return resource_list({"of": {field: holder[field]}}, "of")[field]
     except InputError as error:
         raise InputError(error.problem, field=f"{place}.{field}", remedy=error.remedy) from None
-
-
-def _additions(machine: _Machine) -> Iterator[tuple[int, bool]]:
-    devices, domain = machine.devices, machine.domain
-    security = mapping_at(domain, "launchSecurity")
-    interfaces = [one for one in list_at(devices, "interfaces") if isinstance(one, dict)]
-    passed = bool(devices.get("gpus") or devices.get("hostDevices")) or any("sriov" in one for one in interfaces)
-    tpm = devices.get("tpm")
-    yield _GRAPHICS, flag_at(devices, "autoattachGraphicsDevice", default=True)
-    yield _FIRMWARE_OF_ARM, text_at(machine.spec, "architecture") == "arm64"
-    yield _PASSED_DEVICES, passed
-    yield _DOWNWARD_METRICS, any("downwardMetrics" in one for one in machine.volumes)
-    yield _ENCRYPTED_MEMORY, "sev" in security or "snp" in security
-    yield _TPM, isinstance(tpm, dict) and tpm.get("enabled") is not False
-    yield _GUARANTEED, machine.is_guaranteed
 
 
 def _compute(machine: _Machine) -> dict[str, dict[str, str]]:
@@ -255,7 +238,22 @@ def _add_overhead(machine: _Machine, requests: dict[str, Quantity], limits: dict
     """Add the overhead; with huge pages it is all the memory that is not of them."""
     # What KubeVirt adds for its processes, page tables and devices.
     kilobytes = -(-machine.requests["memory"].units // 1000)
-    added = sum(amount for amount, is_needed in _additions(machine) if is_needed)
+    devices, security = machine.devices, mapping_at(machine.domain, "launchSecurity")
+    interfaces = [one for one in list_at(devices, "interfaces") if isinstance(one, dict)]
+    tpm = devices.get("tpm")
+    additions = (
+        (_GRAPHICS, flag_at(devices, "autoattachGraphicsDevice", default=True)),
+        (_FIRMWARE_OF_ARM, text_at(machine.spec, "architecture") == "arm64"),
+        (
+            _PASSED_DEVICES,
+            devices.get("gpus") or devices.get("hostDevices") or any("sriov" in one for one in interfaces),
+        ),
+        (_DOWNWARD_METRICS, any("downwardMetrics" in one for one in machine.volumes)),
+        (_ENCRYPTED_MEMORY, "sev" in security or "snp" in security),
+        (_TPM, isinstance(tpm, dict) and tpm.get("enabled") is not False),
+        (_GUARANTEED, machine.is_guaranteed),
+    )
+    added = sum(amount for amount, is_needed in additions if is_needed)
     probes = sum("exec" in mapping_at(machine.spec, field) for field in ("livenessProbe", "readinessProbe"))
     overhead = kilobytes * 1000 // 512 + _COMPONENTS + max(machine.cpus, 1) * _PER_CPU + _IO_THREAD + added
     overhead += probes * _PER_PROBE + (_PROBES if probes else 0)

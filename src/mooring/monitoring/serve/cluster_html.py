@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from cachetools import LRUCache
@@ -192,18 +192,17 @@ View = Mapping[str, str]
 """What is shown of a cluster: fields of the page's form."""
 
 
-@dataclass(slots=True)
 class TileSheet:
     """The tiles of a cluster; that of a node that has not changed is drawn once. Used by one thread at a time."""
 
-    links: bool = True
-    """Whether a tile opens the page of its node."""
-    _known: dict[str, tuple[cluster_known.NodeNow, NodeTile, dict[tuple[str, bool], str]]] = field(default_factory=dict)
-    _search: cluster_known.FittingSearch = field(default_factory=cluster_known.FittingSearch)
-    _refusing: LRUCache[tuple[bytes, SchedulingFields], dict[str, cluster_known.NodeNow]] = field(
-        default_factory=lambda: LRUCache(MOST_SHAPES)
-    )
-    """By what decides about a waiting pod: nodes that would not take it, as they were asked."""
+    def __init__(self, *, links: bool = True) -> None:
+        """Draw nothing yet; with links a tile opens the page of its node."""
+        self._links = links
+        self._known: dict[str, tuple[cluster_known.NodeNow, NodeTile, dict[tuple[str, bool], str]]] = {}
+        self._search = cluster_known.FittingSearch()
+        self._refusing: LRUCache[tuple[bytes, SchedulingFields], dict[str, cluster_known.NodeNow]]
+        self._refusing = LRUCache(MOST_SHAPES)
+        """By what decides about a waiting pod: nodes that would not take it, as they were asked."""
 
     def body(self, cluster: cluster_known.KnownCluster, view: View, viewer: Viewer) -> str:
         """Return the part of the page that changes.
@@ -246,7 +245,7 @@ class TileSheet:
             refused=refused[:MOST_LISTED],
             waiting=list(self._waiting(waiting[:MOST_LISTED], everything, cluster.faults)),
             more=(max(0, len(refused) - MOST_LISTED), max(0, len(waiting) - MOST_LISTED)),
-            links=self.links,
+            links=self._links,
             title_of=title_of,
             amount_text=amount_text,
         )
@@ -307,7 +306,7 @@ class TileSheet:
             free, offered, *_ = (amount_text(resource, amount) for amount in one.amounts.get(resource, (0, 0)))
             text = "?" if not one.amounts else free if many else f"{free}/{offered}"
             drawn[resource, many] = part_text(
-                "cluster-tile.html", one=one, text=text, resource=resource, many=many, links=self.links
+                "cluster-tile.html", one=one, text=text, resource=resource, many=many, links=self._links
             )
         return drawn[resource, many]
 

@@ -9,11 +9,14 @@ scheduler relies on the extender instead.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
+from mooring.answers.base.plan import Question
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.machine import Machine
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.shapes import Load, Memo, PodShape, is_plain, load_of, shape_of, view_key
@@ -22,11 +25,12 @@ from mooring.explanations.why import ADMITTED, Prediction, check, predicted
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.scheduling_fields import NO_FIELDS, SchedulingFields, Taint, scheduling_fields_of
 from mooring.monitoring.serve.recording import Feed
-from mooring.monitoring.serve.snapshot import pods_in_text
+from mooring.monitoring.serve.snapshot import ANY, NodeNotice, NodeSnapshot, ShownPod, pods_in_text, snapshot_of
 from mooring.published.objects import FACTS, SHADOW, STATE, NodeFacts, NodeState
 from mooring.published.possible_kubelets import UNJUDGED, NodeFaults, unjudged
 from mooring.published.restored import KnownKinds, NodeKind, kind_of, restored
 from mooring.published.shadow_document import ShadowStatus
+from mooring.views.view import NodeView
 
 NODE: Final = "Node"
 POD: Final = "Pod"
@@ -91,11 +95,7 @@ class KnownCluster:
     """Takes objects of the cluster, and answers questions about them."""
 
     def __init__(self, faults: NodeFaults | None = None) -> None:
-        """Begin without any knowledge.
-
-        Args:
-            faults: of nodes that the engine cannot be asked about.
-        """
+        """Begin without any knowledge; the engine cannot be asked about nodes with faults."""
         self.feed = Feed()
         self.faults = faults or NodeFaults()
         self._lock = threading.RLock()
@@ -283,13 +283,7 @@ class FittingSearch:
     _known: Memo[tuple[bytes, Load, bytes], Prediction] = field(default_factory=lambda: Memo(_MOST_ANSWERS))
 
     def fitting(self, pod: Pod, nodes: Sequence[NodeNow], fields: SchedulingFields = NO_FIELDS) -> Fitting:
-        """Return where a pod fits.
-
-        Args:
-            pod: that is asked about.
-            nodes: of the cluster.
-            fields: what keeps it off nodes.
-        """
+        """Return where a pod fits, of which the fields say what keeps it off nodes."""
         shape = shape_of(pod)
         fits: list[str] = []
         causes: dict[tuple[str, str], list[str]] = {}
@@ -337,3 +331,67 @@ def fittings_in_text(manifest: bytes, cluster: KnownCluster) -> list[Fitting]:
         (pod, scheduling_fields_of(origin.content, origin.field)) for pod, origin in pods_in_text(manifest, PodGates())
     ]
     return [search.fitting(pod, nodes, fields) for pod, fields in asked]
+
+
+def snapshot_of_node(node: NodeNow) -> NodeSnapshot:
+    """Return a node of the cluster; an empty picture where nothing is known of it."""
+    name = node.node.name
+    if node.kind is None or node.state is None or isinstance(node.kubelet, str):
+        words = str(node.kubelet)
+        notice = NodeNotice(f"{name} {words}", warning=True) if words == UNPUBLISHED else quoted(words)
+        return replace(unknown_node(name, notice), notices=(notice, *_shadow_notices(node)))
+    facts, state = node.kind.facts, node.state
+    named = {key.uid for key in state.pods} | set(state.devices.held)
+    there = {one.pod.uid: one.pod for one in node.pods}
+    running = tuple(there[key.uid] for key in state.pods if key.uid in there)
+    question = Question(
+        Machine(name, facts.machine),
+        facts.config,
+        facts.mooring,
+        active=running,
+        files=state.files,
+        devices=state.devices.devices,
+        held=state.devices.held,
+        offline=CPUSet(node.kubelet.node.cpu.offline),
+        displaced=node.kubelet.node.cpu.displaced,
+    )
+    found = snapshot_of(question)
+    coming = [pod for uid, pod in there.items() if uid not in named]
+    notices = [
+        NodeNotice(f"{pod.namespace}/{pod.name} is bound and not yet in the node's state", namespace=pod.namespace)
+        for pod in coming
+    ]
+    refused = (
+        ShownPod(pod.namespace, pod.name, pod.uid, one.refusal, False, (), "", one.message, one.since, pod)
+        for one in node.refused
+        for pod in [one.pod]
+    )
+    return replace(
+        found,
+        pods=(*refused, *found.pods),
+        notices=(*found.notices, *notices, *_shadow_notices(node)),
+    )
+
+
+def unknown_node(name: str, notice: NodeNotice) -> NodeSnapshot:
+    """Return an empty picture, with a notice that says why."""
+    return NodeSnapshot(NodeView(name, "", notice.brief or notice.text, (), (), (), (), (), ()), notices=(notice,))
+
+
+def quoted(words: str) -> NodeNotice:
+    """Return a notice with the words of the engine about the state, which can name any pod."""
+    return NodeNotice(words, True, ANY, UNUSABLE)
+
+
+def _shadow_notices(node: NodeNow) -> Iterator[NodeNotice]:
+    """Yield what the shadow of the kubelet counted, and its newest difference."""
+    found = node.shadow
+    if found is None:
+        return
+    counts = f"agreed {found.agreed}, differs {found.differs}, cannot tell {found.unknown}"
+    yield NodeNotice(f"Shadow of the kubelet since {found.since}: {counts}", warning=bool(found.differs))
+    for one in found.differences[-1:]:
+        # That of a restart is about all pods, and so is shown without its contents.
+        what = f": the kubelet has {one.kubelet}, the engine {one.engine}" if one.pod else ""
+        words = f"Newest difference: {one.pod or 'kubelet'} {one.event}: {one.cause}{what}"
+        yield NodeNotice(words, warning=True, namespace=one.pod.partition("/")[0])

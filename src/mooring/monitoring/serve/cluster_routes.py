@@ -1,4 +1,6 @@
-"""The routes of a cluster: its page, what waits and why, what fits where, and the page of each node.
+"""The routes of a cluster: its page, what waits and why, what fits where, the page of each node; and its process.
+
+Nodes and pods of the API server are brought to the page's cluster.
 
 The nodes whose pages are open are recorded from when a page is opened first, usable from any thread: each as it
 published itself, asked as a plan is.
@@ -9,12 +11,12 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from datetime import datetime
 from functools import partial
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
 from cachetools import LRUCache
 from starlette.concurrency import run_in_threadpool
@@ -22,149 +24,93 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from mooring.answers.base.plan import Question
-from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.machine import Machine
+from mooring.inputs.pods.cluster_objects import FINISHED
+from mooring.inputs.pods.pods import MIRROR, pod_from_object
+from mooring.inputs.pods.scheduling_fields import NO_FIELDS, scheduling_fields, taint_of
 from mooring.monitoring.serve import cluster_known, node_routes
 from mooring.monitoring.serve.access import Guard, Viewer
-from mooring.monitoring.serve.app import Answer, Entrance, application, assets, repeated
-from mooring.monitoring.serve.cluster_html import TileSheet, cluster_page, fittings_html
+from mooring.monitoring.serve.app import (
+    Answer,
+    Entrance,
+    ServeOptions,
+    application,
+    assets,
+    connection,
+    guard_of,
+    repeated,
+    run_application,
+)
+from mooring.monitoring.serve.cluster_html import TileSheet, cluster_page, exported_cluster, fittings_html
+from mooring.monitoring.serve.cluster_known import NODE, POD, ClusterNode, ClusterPod, KnownCluster
 from mooring.monitoring.serve.recording import Recording
-from mooring.monitoring.serve.snapshot import ANY, NodeNotice, NodeSnapshot, ShownPod, snapshot_of
+from mooring.published.facts_document import facts_of
+from mooring.published.objects import FACTS, GROUP, PLURALS, SHADOW, STATE, VERSION, object_name, state_of
+from mooring.published.possible_kubelets import NodeFaults, unjudged
+from mooring.published.shadow_document import shadow_of
+from mooring.service.apiserver import Cluster, ClusterError
 from mooring.service.daemon import Heartbeat
+from mooring.service.following import PODS, Follower, ObjectListener
 from mooring.service.http import Application
-from mooring.views.view import NodeView
-
-
-def snapshot_of_node(node: cluster_known.NodeNow) -> NodeSnapshot:
-    """Return a node of the cluster; an empty picture where nothing is known of it."""
-    name = node.node.name
-    if node.kind is None or node.state is None or isinstance(node.kubelet, str):
-        words = str(node.kubelet)
-        notice = NodeNotice(f"{name} {words}", warning=True) if words == cluster_known.UNPUBLISHED else _quoted(words)
-        return replace(unknown_node(name, notice), notices=(notice, *_shadow_notices(node)))
-    facts, state = node.kind.facts, node.state
-    named = {key.uid for key in state.pods} | set(state.devices.held)
-    there = {one.pod.uid: one.pod for one in node.pods}
-    running = tuple(there[key.uid] for key in state.pods if key.uid in there)
-    question = Question(
-        Machine(name, facts.machine),
-        facts.config,
-        facts.mooring,
-        active=running,
-        files=state.files,
-        devices=state.devices.devices,
-        held=state.devices.held,
-        offline=CPUSet(node.kubelet.node.cpu.offline),
-        displaced=node.kubelet.node.cpu.displaced,
-    )
-    found = snapshot_of(question)
-    coming = [pod for uid, pod in there.items() if uid not in named]
-    notices = [
-        NodeNotice(f"{pod.namespace}/{pod.name} is bound and not yet in the node's state", namespace=pod.namespace)
-        for pod in coming
-    ]
-    refused = (
-        ShownPod(pod.namespace, pod.name, pod.uid, one.refusal, False, (), "", one.message, one.since, pod)
-        for one in node.refused
-        for pod in [one.pod]
-    )
-    return replace(
-        found,
-        pods=(*refused, *found.pods),
-        notices=(*found.notices, *notices, *_shadow_notices(node)),
-    )
-
-
-def unknown_node(name: str, notice: NodeNotice) -> NodeSnapshot:
-    """Return an empty picture, with a notice that says why."""
-    return NodeSnapshot(NodeView(name, "", notice.brief or notice.text, (), (), (), (), (), ()), notices=(notice,))
-
-
-def unusable(error: Exception) -> NodeNotice:
-    """Return what is said of a node whose state led to an error."""
-    return _quoted(f"{type(error).__name__}: {error}")
-
-
-def _quoted(words: str) -> NodeNotice:
-    """Return a notice with the words of the engine about the state, which can name any pod."""
-    return NodeNotice(words, True, ANY, cluster_known.UNUSABLE)
-
-
-def _shadow_notices(node: cluster_known.NodeNow) -> Iterator[NodeNotice]:
-    """Yield what the shadow of the kubelet counted, and its newest difference."""
-    found = node.shadow
-    if found is None:
-        return
-    counts = f"agreed {found.agreed}, differs {found.differs}, cannot tell {found.unknown}"
-    yield NodeNotice(f"Shadow of the kubelet since {found.since}: {counts}", warning=bool(found.differs))
-    for one in found.differences[-1:]:
-        # That of a restart is about all pods, and so is shown without its contents.
-        what = f": the kubelet has {one.kubelet}, the engine {one.engine}" if one.pod else ""
-        words = f"Newest difference: {one.pod or 'kubelet'} {one.event}: {one.cause}{what}"
-        yield NodeNotice(words, warning=True, namespace=one.pod.partition("/")[0])
-
 
 MOST_OPEN: Final = 32
 """Nodes whose pages are recorded; the one that was opened longest ago is forgotten."""
 
 
-@dataclass(slots=True)
-class _OpenNode:
-    routes: node_routes.NodeRoutes
-    shown: cluster_known.NodeNow | None
-    """What the newest snapshot is made of; None after the node has left."""
-
-
-@dataclass(slots=True)
 class OpenNodes:
     """Pages of nodes."""
 
-    cluster: cluster_known.KnownCluster
-    assets: tuple[str, str]
-    _open: LRUCache[str, _OpenNode] = field(default_factory=lambda: LRUCache(MOST_OPEN))
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    """Around ``_open``: reading it changes its order."""
+    def __init__(self, cluster: cluster_known.KnownCluster, assets: tuple[str, str]) -> None:
+        self.cluster, self._assets = cluster, assets
+        self._open: LRUCache[str, node_routes.NodeRoutes] = LRUCache(MOST_OPEN)
+        self._shown: dict[str, cluster_known.NodeNow | None] = {}
+        """What the newest snapshot of a page is made of; None after the node has left."""
+        self._lock = threading.Lock()
+        """Around ``_open``: reading it changes its order."""
 
     def of(self, name: str) -> node_routes.NodeRoutes | None:
         """Return the page of a node; None where the cluster has none of this name."""
         with self._lock:
             found = self._open.get(name)
         if found is not None:
-            return found.routes
+            return found
         now = self.cluster.node(name)
         if now is None:
             return None
         first = self.cluster.faults.guarded(
-            name, lambda: snapshot_of_node(now), lambda error: unknown_node(name, unusable(error))
+            name,
+            lambda: cluster_known.snapshot_of_node(now),
+            lambda error: cluster_known.unknown_node(name, cluster_known.quoted(f"{type(error).__name__}: {error}")),
         )
         recording = Recording(first)
-        styles, script = (f"../../{one}" for one in self.assets)
-        made = _OpenNode(node_routes.NodeRoutes(recording, "../../", (styles, script)), now)
+        styles, script = (f"../../{one}" for one in self._assets)
         with self._lock:  # another client can have opened it meanwhile
-            return self._open.setdefault(name, made).routes
+            if name not in self._open:
+                self._open[name] = node_routes.NodeRoutes(recording, "../../", (styles, script))
+                self._shown[name] = now
+            return self._open[name]
 
     def refresh(self) -> None:
         """Bring the pages up to date; those of nodes that have not changed cost nothing. Called by one thread."""
         with self._lock:
-            pages = list(self._open.items())
-        for name, page in pages:
+            pages = [(name, page.recording) for name, page in self._open.items()]
+            self._shown = {name: self._shown[name] for name, _ in pages}
+        for name, recording in pages:
 
-            def failed(error: Exception, page: _OpenNode = page) -> None:
-                page.routes.recording.fail(f"{unusable(error).brief} ({type(error).__name__})")
+            def failed(error: Exception, recording: Recording = recording) -> None:
+                recording.fail(f"{cluster_known.UNUSABLE} ({type(error).__name__})")
 
-            self.cluster.faults.guarded(name, partial(self._refresh, name, page), failed)
+            self.cluster.faults.guarded(name, partial(self._refresh, name, recording), failed)
 
-    def _refresh(self, name: str, page: _OpenNode) -> None:
+    def _refresh(self, name: str, recording: Recording) -> None:
         now = self.cluster.node(name)
-        if now is page.shown:
+        if now is self._shown[name]:
             return
-        page.shown = now
+        self._shown[name] = now
         if now is None:
-            page.routes.recording.fail("the node has left the cluster")
+            recording.fail("the node has left the cluster")
         else:
-            page.routes.recording.take(snapshot_of_node(now))
+            recording.take(cluster_known.snapshot_of_node(now))
 
 
 TICK: Final = 0.5
@@ -174,24 +120,20 @@ FIELDS: Final = ("search", "labels", "group", "sort", "resource", "show")
 """Of the page's form."""
 
 
-@dataclass(slots=True)
 class ClusterRoutes:
     """Answers about a cluster."""
 
-    cluster: cluster_known.KnownCluster
-    name: str
-    assets: tuple[str, str]
-    nodes: OpenNodes
-    heartbeat: Heartbeat = field(default_factory=lambda: Heartbeat(time.monotonic))
-    _sheet: TileSheet = field(default_factory=TileSheet)
-    _made: LRUCache[tuple[object, ...], str] = field(default_factory=lambda: LRUCache(_KEPT))
-    _making: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    def __init__(self, cluster: cluster_known.KnownCluster, name: str, assets: tuple[str, str]) -> None:
+        self.cluster, self._name, self._assets = cluster, name, assets
+        self.nodes, self.heartbeat = OpenNodes(cluster, assets), Heartbeat(time.monotonic)
+        self._sheet = TileSheet()
+        self._made: LRUCache[tuple[object, ...], str] = LRUCache(_KEPT)
+        self._making, self._asking = asyncio.Lock(), asyncio.Lock()
 
     async def page(self, request: Request, viewer: Viewer) -> Response:
         """Return the page."""
         content = await self.body(request, viewer)
-        return HTMLResponse(cluster_page(bytes(content.body).decode(), self.name, self.assets), content.status_code)
+        return HTMLResponse(cluster_page(bytes(content.body).decode(), self._name, self._assets), content.status_code)
 
     async def body(self, request: Request, viewer: Viewer) -> Response:
         """Return the part of the page that changes, as the fields of the page's form ask for it."""
@@ -268,7 +210,7 @@ def cluster_application(
     found = assets()
     styles, script = found
     names = f"assets/{styles}", f"assets/{script}"
-    routes = ClusterRoutes(cluster, name, names, OpenNodes(cluster, names))
+    routes = ClusterRoutes(cluster, name, names)
     entrance = Entrance(guard, lambda _request: cluster.namespaces, found)
 
     made = [
@@ -284,3 +226,163 @@ def cluster_application(
         for path, answer, method in node_routes.NODE_ROUTES
     ]
     return application(made, entrance, found, routes.heartbeat, loopback=loopback), routes
+
+
+_PATHS: Final[Mapping[str, str]] = {
+    **{kind: f"apis/{GROUP}/{VERSION}/{PLURALS[kind]}" for kind in (FACTS, STATE, SHADOW)},
+    NODE: "api/v1/nodes",
+    POD: PODS,
+}
+Content = Mapping[str, Any]
+
+
+def followers(cluster: KnownCluster, connect: Callable[[], Cluster], report: Callable[[str], object]) -> list[Follower]:
+    """Return what follows the API server: facts first, because states are about them.
+
+    The last is that of the counts of ``mooring shadow --publish``; a cluster need not have any.
+
+    Args:
+        cluster: receives facts, states, nodes, pods and counts.
+        connect: opens a way to the API server.
+        report: receives problems.
+    """
+
+    def read(content: Content, of: Callable[[object], Any]) -> Any:
+        return cluster.faults.guarded(object_name(content), partial(_read, of, content), unjudged)
+
+    def pod(content: Content) -> str:
+        try:
+            found = pod_of(content)
+        except InputError as error:
+            report(f"pod {object_name(content)}: {error}")
+            return ""
+        cluster.put_pod(found)
+        return found.pod.uid
+
+    def shadow(content: Content) -> None:
+        try:
+            cluster.put_shadow(*shadow_of(dict(content)))
+        except InputError as error:
+            report(str(error))
+
+    def failed(error: ClusterError) -> None:
+        if error.code != HTTPStatus.NOT_FOUND:  # a kind that the cluster does not serve is no outage
+            report(str(error))
+
+    def follower(kind: str, take: Callable[[Content], object]) -> Follower:
+        def put(content: Content) -> str:
+            taken = take(content)
+            return str(taken) if kind == POD else object_name(content)
+
+        def drop(content: Content) -> None:
+            if kind != FACTS:
+                cluster.drop(kind, uid_of(content) if kind == POD else object_name(content))
+
+        keep = cluster.keep_facts if kind == FACTS else partial(cluster.keep, kind)
+        return Follower(connect, _PATHS[kind], ObjectListener(put, drop, failed, keep), name="serve")
+
+    found = [
+        follower(FACTS, lambda one: cluster.put_facts(object_name(one), read(one, facts_of))),
+        follower(STATE, lambda one: cluster.put_state(object_name(one), read(one, state_of))),
+        follower(NODE, lambda one: cluster.put_node(node_of(one))),
+        follower(POD, pod),
+        follower(SHADOW, shadow),
+    ]
+    found[0].is_behind = cluster.misses_facts
+    return found
+
+
+def node_of(content: Content) -> ClusterNode:
+    """Return a Node; what is not as expected is left out."""
+    spec, labels = content.get("spec") or {}, (content.get("metadata") or {}).get("labels") or {}
+    taints = tuple(taint_of(one) for one in spec.get("taints") or () if isinstance(one, dict))
+    return ClusterNode(
+        object_name(content),
+        {str(key): str(value) for key, value in labels.items()},
+        taints,
+        spec.get("unschedulable") is True,
+    )
+
+
+def pod_of(content: Content) -> ClusterPod:
+    """Return a pod.
+
+    Raises:
+        InputError: it is none that an API server would store.
+    """
+    spec, status = content.get("spec") or {}, content.get("status") or {}
+    node, phase = str(spec.get("nodeName") or ""), status.get("phase")
+    refusal = str(status.get("reason") or "") if phase == "Failed" and not status.get("containerStatuses") else ""
+    fields = NO_FIELDS if node and not refusal else scheduling_fields(spec)
+    # The kubelet sets the start time of a pod that it refuses when it writes the refusal.
+    written = (status.get("startTime") if refusal else None) or (content.get("metadata") or {}).get("creationTimestamp")
+    try:
+        since = datetime.fromisoformat(str(written)).timestamp()
+    except ValueError:
+        since = 0.0
+    pod, message = pod_from_object(content, source="API server"), str(status.get("message") or "")
+    return ClusterPod(pod, node, phase in FINISHED, refusal, fields, since, message)
+
+
+def _read(of: Callable[[object], Any], content: Content) -> Any:
+    try:
+        return of(dict(content))
+    except InputError as error:
+        return str(error)
+
+
+def uid_of(content: Content) -> str:
+    """Return the uid by which a kubelet knows a pod; empty where there is none."""
+    metadata = content.get("metadata")
+    if not isinstance(metadata, dict):
+        return ""
+    return str((metadata.get("annotations") or {}).get(MIRROR) or metadata.get("uid") or "")
+
+
+LISTING: Final = 60.0
+"""Seconds within which everything must have been listed for an export."""
+NAME: Final = "Cluster"
+
+
+@contextmanager
+def following(
+    cluster: KnownCluster, connect: Callable[[], Cluster], report: Callable[[str], object]
+) -> Iterator[Callable[[float], bool]]:
+    """Follow the API server until the end of the block; gives what waits until everything is listed."""
+    everything = followers(cluster, connect, report)
+    for one in everything:
+        one.start()
+    try:
+        yield lambda seconds: all(one.has_listed.wait(seconds) for one in everything[:-1])
+    finally:
+        for one in everything:
+            one.stop()
+
+
+def serve_cluster(options: ServeOptions, say: Callable[[str], object]) -> None:
+    """Serve the pages of a cluster until SIGTERM or SIGINT.
+
+    Raises:
+        InputError: they cannot be served.
+    """
+    cluster, connect = (
+        KnownCluster(NodeFaults(lambda about, problem: say(f"{about}: {problem}"))),
+        connection(options.kubeconfig),
+    )
+    app, routes = cluster_application(cluster, NAME, guard_of(options), loopback=options.is_loopback)
+    with following(cluster, connect, say), ticking(routes):
+        run_application(app, options, say)
+
+
+def export_cluster(kubeconfig: str) -> str:
+    """Return a cluster as one file.
+
+    Raises:
+        InputError: the API server does not answer.
+    """
+    cluster, problems = KnownCluster(), list[str]()
+    with following(cluster, connection(kubeconfig), problems.append) as listed:
+        if not listed(LISTING):
+            problem = f"did not list all objects within {LISTING:.0f} s: {'; '.join(problems[:1])}"
+            raise InputError(problem, source="API server", remedy="check rights and connection")
+    return exported_cluster(cluster, NAME)

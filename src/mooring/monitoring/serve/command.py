@@ -11,7 +11,7 @@ from mooring.lazy import lazily
 
 with lazily():
     from mooring.monitoring.serve import app as apps
-    from mooring.monitoring.serve import cluster_run, node_routes, recording
+    from mooring.monitoring.serve import cluster_routes, node_routes, recording
     from mooring.service import options as service_options
 
 
@@ -84,9 +84,9 @@ def command(
         asked = apps.ServeOptions(address, kubeconfig, certificate, key)
         if cluster:
             if export:
-                emit_document(cluster_run.export_cluster(asked.kubeconfig), export, _EXPORT)
+                emit_document(cluster_routes.export_cluster(asked.kubeconfig), export, _EXPORT)
             else:
-                cluster_run.serve_cluster(asked, tell)
+                cluster_routes.serve_cluster(asked, tell)
             return YES
         if not export:
             recording.check_rereadable(inputs)

@@ -30,7 +30,7 @@ from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_files import PodOrigin, pods_with_origins
 from mooring.service.daemon import present_moment
 from mooring.views.decision import DecisionView, decision_view
-from mooring.views.view import NodeView, PlacementRow
+from mooring.views.view import NodeView
 
 MayList: TypeAlias = Callable[[str], bool]
 """Tells whether a person may list the pods of a namespace."""
@@ -165,37 +165,27 @@ def snapshot_of_status(view: NodeView, document: Mapping[str, Any]) -> NodeSnaps
         view: its picture.
         document: the agent's status, of kind ``AgentStatus``.
     """
-    return NodeSnapshot(
-        view, tuple(_status_pods(document)), tuple(_status_pending(document)), tuple(_notices(document))
-    )
-
-
-def _status_pods(document: Mapping[str, Any]) -> Iterator[ShownPod]:
-    for pod in document["pods"]:
-        holds = tuple(_held(one) for one in pod["containers"])
-        yield ShownPod(pod["namespace"], pod["name"], pod["uid"], "running", admitted=True, holds=holds)
-    for pod in document["held"]:
-        why = f"{pod['message']}."
-        yield ShownPod(pod["namespace"], pod["name"], pod["uid"], pod["reason"], admitted=False, why=why)
-
-
-def _held(container: Mapping[str, Any]) -> str:
-    words = [f"CPUs {container['cpus']}" if container["cpus"] else "shared pool"]
-    words += [f"memory of NUMA {container['mems']}"] if container["mems"] else []
-    words += [f"devices {', '.join(one['id'] for one in container['devices'])}"] if container.get("devices") else []
-    words += [f"offline {container['lost']}"] if container.get("lost") else []
-    words += [f"until CPUs {container['original']} are online"] if container.get("original") else []
-    return f"{container['name']}: {'; '.join(words)}"
-
-
-def _status_pending(document: Mapping[str, Any]) -> Iterator[PendingRelease]:
+    pods: list[ShownPod] = []
+    pending: list[PendingRelease] = []
     now = time.time()
     for pod in document["pods"]:
-        for container in pod["containers"]:
-            if pending := container.get("pending"):
-                owner = f"{pod['namespace']}/{pod['name']}/{container['name']}"
-                due = round(now + pending["secondsLeft"], 1)
-                yield PendingRelease(pod["namespace"], owner, pending["releases"], due)
+        namespace, holds = pod["namespace"], []
+        for one in pod["containers"]:
+            words = [f"CPUs {one['cpus']}" if one["cpus"] else "shared pool"]
+            words += [f"memory of NUMA {one['mems']}"] if one["mems"] else []
+            words += [f"devices {', '.join(each['id'] for each in one['devices'])}"] if one.get("devices") else []
+            words += [f"offline {one['lost']}"] if one.get("lost") else []
+            words += [f"until CPUs {one['original']} are online"] if one.get("original") else []
+            holds.append(f"{one['name']}: {'; '.join(words)}")
+            if release := one.get("pending"):
+                owner, due = f"{namespace}/{pod['name']}/{one['name']}", round(now + release["secondsLeft"], 1)
+                pending.append(PendingRelease(namespace, owner, release["releases"], due))
+        pods.append(ShownPod(namespace, pod["name"], pod["uid"], "running", admitted=True, holds=tuple(holds)))
+    pods += [
+        ShownPod(pod["namespace"], pod["name"], pod["uid"], pod["reason"], admitted=False, why=f"{pod['message']}.")
+        for pod in document["held"]
+    ]
+    return NodeSnapshot(view, tuple(pods), tuple(pending), tuple(_notices(document)))
 
 
 def _notices(document: Mapping[str, Any]) -> Iterator[NodeNotice]:
@@ -306,18 +296,16 @@ def _pods(plan: Plan) -> Iterator[ShownPod]:
     caches = l3_caches(plan)
     for answer in plan.answers:
         pod = answer.pod
-        rows = list(admitted_rows(plan, answer, caches, why="")) if answer.admitted else []
+        holds: list[str] = []
+        for row in admitted_rows(plan, answer, caches, why="") if answer.admitted else ():
+            words = [f"{row.holder}: {row.verdict}"]
+            words += [f"CPUs {row.cpus} on NUMA {', '.join(map(str, row.cpu_nodes))}"] if row.cpus else []
+            words += [f"memory on NUMA {', '.join(map(str, row.memory_nodes))}"] if row.memory_nodes else []
+            holds.append("; ".join([*words, row.alignment] if row.alignment else words))
         refusal = answer.decision.reason or verdict_of(answer)
         verdict = ("running" if answer.running else "admitted") if answer.admitted else refusal
-        holds = tuple(_held_text(row) for row in rows)
-        yield ShownPod(pod.namespace, pod.name, pod.uid, verdict, answer.admitted, holds, answer.code, answer.why)
-
-
-def _held_text(row: PlacementRow) -> str:
-    words = [f"{row.holder}: {row.verdict}"]
-    words += [f"CPUs {row.cpus} on NUMA {', '.join(map(str, row.cpu_nodes))}"] if row.cpus else []
-    words += [f"memory on NUMA {', '.join(map(str, row.memory_nodes))}"] if row.memory_nodes else []
-    return "; ".join([*words, row.alignment] if row.alignment else words)
+        shown = pod.namespace, pod.name, pod.uid, verdict, answer.admitted, tuple(holds), answer.code, answer.why
+        yield ShownPod(*shown)
 
 
 def _pending(plan: Plan, kubelet: Kubelet) -> Iterator[PendingRelease]:

@@ -132,7 +132,12 @@ class OrderSearch:
         there = self.goal.node.active
         ended = [uid for uid in self.deleted & there.keys() if uid not in kubelet.node.active]
         goal = with_started(self.goal.without(ended)).files
-        kept = with_started(_as_read(kubelet).without([uid for uid in kubelet.node.active if uid not in there])).files
+        # Memory assignments in the order in which a file has them
+        memory = kubelet.node.memory
+        ordered = {uid: dict(sorted(held.items())) for uid, held in sorted(memory.assignments.items())}
+        providers = replace(kubelet.node.providers, memory=replace(memory, assignments=ordered))
+        read = replace(kubelet, node=replace(kubelet.node, providers=providers))
+        kept = with_started(read.without([uid for uid in kubelet.node.active if uid not in there])).files
         # Where memory is released on several NUMA nodes depends on what is released first.
         if self.memory is not None and self.memory == kubelet.files.memory:
             kept = replace(kept, memory=goal.memory)
@@ -154,7 +159,12 @@ class OrderSearch:
 
     def _after(self, order: Order, event: Step | Readmit) -> Order:
         is_asked = isinstance(event, Admit | Readmit)
-        kubelet, result = after_event(self._knowing_devices(order.kubelet) if is_asked else order.kubelet, event)
+        kubelet = order.kubelet
+        devices, held = kubelet.node.providers.devices, {**self.left, **self.goal.node.providers.devices.held}
+        if is_asked and devices.drawn != held:
+            # What is known of the devices that pods were given: which of equal ones is random.
+            kubelet = kubelet.with_devices(replace(devices, drawn=held))
+        kubelet, result = after_event(kubelet, event)
         step: Step = Admit(event.pod) if isinstance(event, Readmit) else event
         has_listed = order.has_listed or isinstance(event, Readmit)
         steps, points = (*order.steps, step), (*order.points, kubelet)
@@ -182,12 +192,6 @@ class OrderSearch:
         if refused is not None or not answer.admitted:
             return unlike_answers(answer, refused)
         return unlike_places(answer, kubelet, self.goal)
-
-    def _knowing_devices(self, kubelet: Kubelet) -> Kubelet:
-        """Return the kubelet with what is known of the devices that pods were given: which of equal ones is random."""
-        devices = kubelet.node.providers.devices
-        held = {**self.left, **self.goal.node.providers.devices.held}
-        return kubelet if devices.drawn == held else kubelet.with_devices(replace(devices, drawn=held))
 
 
 def _choices(left: Changes) -> Iterator[tuple[Step | Readmit, Changes]]:
@@ -222,15 +226,6 @@ def with_started(kubelet: Kubelet) -> Kubelet:
     for uid in kubelet.node.active:
         kubelet = kubelet.start_containers(uid)
     return kubelet
-
-
-def _as_read(kubelet: Kubelet) -> Kubelet:
-    """Return the kubelet with its memory assignments in the order in which a file has them."""
-    node = kubelet.node
-    memory = node.memory
-    ordered = {uid: dict(sorted(held.items())) for uid, held in sorted(memory.assignments.items())}
-    providers = replace(node.providers, memory=replace(memory, assignments=ordered))
-    return replace(kubelet, node=replace(node, providers=providers))
 
 
 _DIGITS: Final = 12

@@ -169,7 +169,9 @@ def _managers_steps(interval: JudgedInterval, pods: Mapping[str, ObservedPod]) -
     refused: set[str] = set()
     for step in (*interval.steps, *_untold(interval, pods)):
         match step:
-            case Admit(pod) if pod.uid not in interval.ran and _is_of_predicates(pods[pod.uid]):
+            case Admit(pod) if pod.uid not in interval.ran and (
+                pods[pod.uid].is_of_amounts or pods[pod.uid].reason == POD_LEVEL_NOT_SUPPORTED
+            ):
                 continue
             case Admit(pod):
                 refused = {pod.uid} if pods[pod.uid].reason and pod.uid not in interval.ran else set()
@@ -252,10 +254,6 @@ def _devices(begun: Kubelet, goal: Kubelet) -> dict[str, Any]:
 def machine_line(facts: NodeFacts, digest: str) -> dict[str, Any]:
     """Return the machine of scenarios, as a line of the file beside them."""
     return {"name": digest[:12], "info": machine_info_document(facts.machine)}
-
-
-def _is_of_predicates(seen: ObservedPod) -> bool:
-    return seen.is_of_amounts or seen.reason == POD_LEVEL_NOT_SUPPORTED
 
 
 def _step(step: Step, pods: Mapping[str, dict[str, Any]], facts: NodeFacts) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -145,32 +145,31 @@ STARTING: Final = 5.0
 """Seconds in which a kubelet that has just begun to answer may not have read all of its manifests yet."""
 
 
-@dataclass(slots=True)
 class KubeletPods:
     """Asks a kubelet for its pods in a thread."""
 
-    connect: Callable[[], Cluster]
-    """Opens the way to the kubelet."""
-    pods: BoundPods
-    clock: Callable[[], float] = time.monotonic
-    has_listed: threading.Event = field(default_factory=threading.Event)
-    """Set when the pods have been listed once."""
-    _known: Mapping[str, bytes] = field(default_factory=dict)
-    """By uid, as listed last."""
-    _answering: float | None = None
-    """Since when the kubelet answers; None while it does not."""
-    _stopping: threading.Event = field(default_factory=threading.Event)
-    _thread: threading.Thread | None = None
+    def __init__(
+        self, connect: Callable[[], Cluster], pods: BoundPods, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Do nothing yet; :meth:`start` does. ``connect`` opens the way to the kubelet."""
+        self._connect, self._pods, self._clock = connect, pods, clock
+        self.has_listed = threading.Event()
+        """Set when the pods have been listed once."""
+        self._known: Mapping[str, bytes] = {}
+        """By uid, as listed last."""
+        self._answering: float | None = None
+        """Since when the kubelet answers; None while it does not."""
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="follow-kubelet-pods", daemon=True)
 
     def start(self) -> None:
         """Begin to ask."""
-        self._thread = threading.Thread(target=self._run, name="follow-kubelet-pods", daemon=True)
         self._thread.start()
 
     def stop(self, patience: float = 5.0) -> None:
         """End the thread, and wait for it for a while."""
         self._stopping.set()
-        if self._thread is not None:
+        if self._thread.is_alive():
             self._thread.join(patience)
 
     def ask(self, cluster: Cluster) -> None:
@@ -185,25 +184,25 @@ class KubeletPods:
             for page in Pages(cluster.http, PATH)
             for item in page
         }
-        now, has_begun = self.clock(), self._answering is None
+        now, has_begun = self._clock(), self._answering is None
         if self._answering is None:
             self._answering = now
         if now - self._answering < STARTING:
             found = {**self._known, **found}
         if has_begun or found != self._known:
             self._known = found
-            self.pods.listed(iter([[msgspec.Raw(one) for one in found.values()]]))
+            self._pods.listed(iter([[msgspec.Raw(one) for one in found.values()]]))
         self.has_listed.set()
 
     def failed(self, error: MooringError) -> None:
         """Keep what is known while the kubelet does not answer."""
         self._answering = None
-        self.pods.failed(ClusterError(str(error)), 1)
+        self._pods.failed(ClusterError(str(error)), 1)
 
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
-                with self.connect() as cluster:
+                with self._connect() as cluster:
                     while not self._stopping.is_set():
                         self.ask(cluster)
                         self._stopping.wait(ASKING)

@@ -31,8 +31,8 @@ from mooring.engine.kubelet.admit import AdmitMode, added, admit
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node.resources import POD_LEVEL, allocatable, pod_requests
 from mooring.inputs.decoding.fields import as_mapping, mapping_at, text_at, texts_at
+from mooring.inputs.pods.cluster_objects import REJECTED
 from mooring.inputs.pods.defaults import PodGates
-from mooring.inputs.pods.pod_status import REJECTED
 from mooring.inputs.pods.pods import MIRROR, pod_from_object
 from mooring.published.objects import NodeFacts, NodeState, PodKey
 from mooring.published.restored import holds, kind_of, restored
@@ -220,14 +220,15 @@ def window_of(before: ObservedNode, looks: Sequence[ObservedNode]) -> Window:
     possible = {uid: one for uid, one in new.items() if not one.reason and (one.ran or one.leaving)}
     waiting = {uid: last.pods[uid] for uid in last.waiting if uid not in refused}
     numbered = tuple(enumerate(looks, 1))
-    firsts = {uid: next((number for number, look in numbered if _is_traced(uid, look)), 0) for uid in refused}
+    texts = {number: (look.state.files.cpu or "", look.state.files.memory or "") for number, look in numbered}
+    firsts = {
+        uid: next(
+            (one for one, look in numbered if uid in look.left or any(f'"{uid}"' in text for text in texts[one])), 0
+        )
+        for uid in refused
+    }
     traced = {uid: first for uid, first in firsts.items() if first and uid not in ran}
     return Window(pods, refused, possible, waiting, ran, traced)
-
-
-def _is_traced(uid: str, look: ObservedNode) -> bool:
-    files = look.state.files
-    return uid in look.left or any(f'"{uid}"' in text for text in (files.cpu, files.memory) if text)
 
 
 MOST_OF_A_KIND: Final = 2

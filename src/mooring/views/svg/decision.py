@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
 from mooring.engine.core.decision import Shortage
 from mooring.explanations.why import amount_of
 from mooring.lazy import dataclass
@@ -162,19 +160,14 @@ def _band(panel: panels.DecisionPanel, first: int, grid: _Grid, y: int, parts: l
         parts.append(svg.text(grid.x(column) + grid.cell / 2, y + 12, name, "node-title", anchor="middle"))
     y += 20
     for row in panel.rows:
-        parts.extend(_row(row, row.cells[shown], grid, y))
+        x, room = MARGIN + _PAD, grid.names - 10
+        name = svg.fitting(row.name, room / svg.BOLD, svg.NODE_SIZE)
+        parts.append(svg.text(x, y + (15 if row.note else 22), name, "node-title"))
+        if row.note:
+            parts.append(svg.text(x, y + 30, svg.fitting(row.note, room, svg.SMALL_SIZE), "small"))
+        parts += (_cell(cell, grid.x(column), y, grid.cell) for column, cell in enumerate(row.cells[shown]))
         y += _CELL_HEIGHT + _GAP
     return y + 4
-
-
-def _row(row: panels.DecisionRow, cells: Sequence[panels.DecisionCell], grid: _Grid, y: int) -> Iterator[str]:
-    x, room = MARGIN + _PAD, grid.names - 10
-    baseline = y + (15 if row.note else 22)
-    yield svg.text(x, baseline, svg.fitting(row.name, room / svg.BOLD, svg.NODE_SIZE), "node-title")
-    if row.note:
-        yield svg.text(x, y + 30, svg.fitting(row.note, room, svg.SMALL_SIZE), "small")
-    for column, cell in enumerate(cells):
-        yield _cell(cell, grid.x(column), y, grid.cell)
 
 
 def _cell(cell: panels.DecisionCell, x: int, y: int, width: int) -> str:

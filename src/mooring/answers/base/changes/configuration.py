@@ -256,7 +256,11 @@ def config_field(text: str, release: str) -> ConfigField:
     elif field in (CPU_OPTIONS, TOPOLOGY_OPTIONS) and name:
         _check_known(name, _maps(release)[field], "option", path)
     elif path not in CONFIG_FIELDS:
-        raise _unknown(path, release)
+        fields = (*CONFIG_FIELDS, f"{CPU_OPTIONS}.NAME", f"{TOPOLOGY_OPTIONS}.NAME", f"{GATES}.NAME")
+        whole = next((f"{field}.{path}" for field, names in _maps(release).items() if path in names), "")
+        close = whole or nearest(path, frozenset(fields))
+        remedy = f"did you mean {close}?" if close else f"fields are {', '.join(fields)}"
+        raise InputError(f"{path!r:.80} cannot be set", remedy=remedy)
     return ConfigField(path, value)
 
 
@@ -287,14 +291,6 @@ def _check_known(name: str, names: Collection[str], what: str, field: str) -> No
         close = "" if name in GATE_HISTORY else nearest(name, frozenset(names))
         remedy = f"did you mean {close}?" if close else "see docs/reference/configuration.md"
         raise InputError(f"there is no {what} {name!r:.80}", field=field, remedy=remedy)
-
-
-def _unknown(name: str, release: str) -> InputError:
-    fields = (*CONFIG_FIELDS, f"{CPU_OPTIONS}.NAME", f"{TOPOLOGY_OPTIONS}.NAME", f"{GATES}.NAME")
-    whole = next((f"{field}.{name}" for field, names in _maps(release).items() if name in names), "")
-    close = whole or nearest(name, frozenset(fields))
-    remedy = f"did you mean {close}?" if close else f"fields are {', '.join(fields)}"
-    return InputError(f"{name!r:.80} cannot be set", remedy=remedy)
 
 
 def read_fresh_state(_question: Question, text: str) -> list[FreshState]:

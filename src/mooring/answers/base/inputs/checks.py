@@ -33,7 +33,7 @@ with lazily():
     from mooring.inputs.configuration import kubelet_config, kubelet_flags
     from mooring.inputs.decoding import api_fields
     from mooring.inputs.machines import tree as trees
-    from mooring.inputs.pods import cluster_objects, defaults, pod_files, pod_status, workloads
+    from mooring.inputs.pods import cluster_objects, defaults, pod_files, workloads
     from mooring.service import podresources
 
 if TYPE_CHECKING:
@@ -357,7 +357,7 @@ def show_errors(check: Check) -> None:
 def of_another_node(options: NodeOptions, machine: Machine, given: Iterable[Document]) -> Iterator[Finding]:
     """Say that pods of another node are asked about on this computer, for want of their machine."""
     here = socket.gethostname().lower().partition(".")[0]
-    bound = frozenset[str]() if options.machine else pod_status.bound_nodes(given)
+    bound = frozenset[str]() if options.machine else cluster_objects.bound_nodes(given)
     if bound and here not in {name.partition(".")[0] for name in bound}:
         message = (
             f"none given: this computer's, with {plural(machine.info.num_cores, 'CPU')}, although the pods are bound "

@@ -12,7 +12,7 @@ from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.releases.catalog import ChosenRelease, KubeletVersion, chosen_release, minor_of, release_of
 from mooring.inputs.decoding.fields import nearest, within
 from mooring.inputs.machines.loader import LIVE
-from mooring.inputs.pods.pod_status import bound_nodes
+from mooring.inputs.pods.cluster_objects import bound_nodes
 from mooring.inputs.pods.workloads import OtherObject, pod_objects
 from mooring.lazy import lazily
 

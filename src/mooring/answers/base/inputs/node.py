@@ -38,7 +38,6 @@ with lazily():
         cluster_objects,
         defaults,
         pod_files,
-        pod_status,
         virtual_machines,
         workloads,
     )
@@ -214,11 +213,13 @@ def read_inputs(options: NodeOptions, decides: Release | None = None) -> NodeInp
         [one for source in options.manifests for one in decoded_documents.load_documents(source)]
     )
     archived = archive.pod_documents() if archive and not options.active and "active" not in options.left_out else ()
-    asked = pod_status.listed_pods(manifests)
-    pods = [*pod_status.listed_pods((*archived, *listed)), *asked]
+    asked = cluster_objects.listed_pods(manifests)
+    pods = [*cluster_objects.listed_pods((*archived, *listed)), *asked]
     options, named = _with_named(options, archive, pods)
     existing = asked if options.named else []
-    live = frozenset(one.pod.uid for one in existing if not one.ended and one.standing is not pod_status.Standing.NEW)
+    live = frozenset(
+        one.pod.uid for one in existing if not one.ended and one.standing is not cluster_objects.Standing.NEW
+    )
     given = configuration_inputs.load_sources(options.config)
     release = configuration_inputs.read_release(options, archive, listed, decides, given)
     configured = None if "config" in options.left_out else archive
@@ -289,12 +290,12 @@ def question_from(inputs: NodeInputs, *, counts_scaled_down: bool = False) -> qu
         alone=options.alone,
     )
     asked = published.with_listed(asked, inputs.resources)
-    runs = pod_status.uids_that_run(inputs.manifests)
+    runs = cluster_objects.uids_that_run(inputs.manifests)
     return published.with_published(asked, lambda field: any(layer.sets(field) for layer in configuration.layers), runs)
 
 
 def _with_named(
-    options: NodeOptions, archive: NodeArchive | None, pods: Sequence[pod_status.DescribedPod]
+    options: NodeOptions, archive: NodeArchive | None, pods: Sequence[cluster_objects.DescribedPod]
 ) -> tuple[NodeOptions, frozenset[str]]:
     """Return the options with the node of the pod that is named, and the uids of named pods that have ended.
 
@@ -334,9 +335,9 @@ def chosen_node(
     """
     if known := options.node_name or _node_of_archive(archive):
         return known
-    bound, option, sources = pod_status.bound_nodes(listed), "--active", options.active
+    bound, option, sources = cluster_objects.bound_nodes(listed), "--active", options.active
     if not bound:
-        bound, option, sources = pod_status.bound_nodes(manifests), "-f", options.manifests
+        bound, option, sources = cluster_objects.bound_nodes(manifests), "-f", options.manifests
     if len(bound) < 2:
         return next(iter(bound), "")
     if not options.machine and not archive and (here := socket.gethostname().lower()) in bound:
@@ -352,9 +353,9 @@ def chosen_node(
 def no_pods(options: NodeOptions, noticed: Sequence[Finding]) -> InputError:
     """Return the error about manifests without a pod that counts, of which something was left out."""
     others = "; ".join(one.message for one in noticed if one.code == pod_files.WITHOUT_PODS)
-    left_out = (one for one in noticed if one.code in (pod_status.OTHER_PODS, pod_status.LEFT_OUT))
+    left_out = (one for one in noticed if one.code in (cluster_objects.OTHER_PODS, cluster_objects.LEFT_OUT))
     problem = f"there is no pod in the manifests{f', only {others}' if others else ''}"
-    of_others = any(one.code == pod_status.OTHER_PODS for one in noticed)
+    of_others = any(one.code == cluster_objects.OTHER_PODS for one in noticed)
     return InputError(
         "; ".join([problem, *(f"{one.subject}: {one.message}" for one in left_out)]),
         source=", ".join(options.manifests),

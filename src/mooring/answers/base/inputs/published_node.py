@@ -127,10 +127,19 @@ def kubelet_source(
     warned: set[Finding] = set()
 
     def load() -> NodeFacts:
-        facts, findings = _facts(asked, asked.inputs.config or (f"{root}/config.yaml",))
+        config = asked.inputs.config or (f"{root}/config.yaml",)
+        given = [one for path in config for one in sources.load_sources(path)]
+        release = chosen_release(_versions(asked, given), nearest=asked.inputs.nearest_release)
+        found = loader.load_machine(asked.inputs.machine)
+        if found.info_error:
+            raise InputError(f"cannot be described: {found.info_error}", source=found.name)
+        configuration = node_configuration.configuration_of(given, release.release, found.info)
+        if asked.inputs.strict:
+            checks.check_strict(configuration.findings)
+        findings = (*release.findings, *configuration.findings)
         warn(finding for finding in findings if finding not in warned)
         warned.update(findings)
-        return facts
+        return objects.NodeFacts(facts_documents.essential(found.info), configuration.kubelet, configuration.mooring)
 
     attributes = load().mooring.device_attributes  # a mistake is reported now, not after the first pause
     asks_names = asked.asks_cluster and names is None
@@ -203,17 +212,3 @@ def _registered_version(asked: Asked) -> str:
             cluster.close()
     except apiserver.ClusterError:
         return ""
-
-
-def _facts(asked: Asked, config: Sequence[str]) -> tuple[objects.NodeFacts, Sequence[Finding]]:
-    """Return the facts of the kubelet of this computer, and what was noticed about its release and configuration."""
-    given = [one for path in config for one in sources.load_sources(path)]
-    release = chosen_release(_versions(asked, given), nearest=asked.inputs.nearest_release)
-    found = loader.load_machine(asked.inputs.machine)
-    if found.info_error:
-        raise InputError(f"cannot be described: {found.info_error}", source=found.name)
-    configuration = node_configuration.configuration_of(given, release.release, found.info)
-    if asked.inputs.strict:
-        checks.check_strict(configuration.findings)
-    facts = objects.NodeFacts(facts_documents.essential(found.info), configuration.kubelet, configuration.mooring)
-    return facts, (*release.findings, *configuration.findings)

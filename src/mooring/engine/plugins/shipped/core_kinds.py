@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.plugins.shipped.reading import annotated, check_fields, flag, nothing_for, outside, word
+from mooring.engine.plugins.shipped import annotated, check_fields, flag, nothing_for, outside, word
 from mooring.engine.plugins.values import CPURequest, MachineView, Withheld, can_hold, hookimpl
 
 ANNOTATION = "mooring/core-kind"
@@ -62,7 +62,9 @@ class CoreKinds:
             # The system's CPUs: the slowest first, or the fastest.
             ordered = ranks if wish == PERFORMANCE else ranks[::-1]
             return {cpu: -float(step) for step, cpus in enumerate(ordered) for cpu in cpus & request.available}
-        groups = [_of_kind(request.machine, kind) for kind in (wish, _other(wish))]
+        groups = [
+            _of_kind(request.machine, kind) for kind in (wish, EFFICIENCY if wish == PERFORMANCE else PERFORMANCE)
+        ]
         around = request.near if len(request.near) >= request.need else request.available
         # One kind is worth more than the wished one: threads of uneven speed wait for each other.
         groups.sort(key=lambda cpus: not can_hold(request, cpus & around))
@@ -96,10 +98,6 @@ def _of_kind(machine: MachineView, kind: str) -> CPUSet:
     for cpus in ranks[1:]:
         slower |= cpus
     return slower
-
-
-def _other(kind: str) -> str:
-    return EFFICIENCY if kind == PERFORMANCE else PERFORMANCE
 
 
 def _ranked(machine: MachineView) -> list[CPUSet]:

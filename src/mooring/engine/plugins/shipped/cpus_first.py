@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mooring.engine.plugins.shipped.reading import check_fields
+from mooring.engine.plugins.shipped import check_fields
 from mooring.engine.plugins.values import AffinityRequest, hookimpl
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.plugins.shipped.reading import ON, annotated, check_fields, nothing_for, word
+from mooring.engine.plugins.shipped import ON, annotated, check_fields, nothing_for, word
 from mooring.engine.plugins.values import CPURequest, Withheld, hookimpl
 
 ANNOTATION = "mooring/hide-siblings"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mooring.engine.plugins.shipped.reading import annotated, check_fields, nothing_for, outside, word
+from mooring.engine.plugins.shipped import annotated, check_fields, nothing_for, outside, word
 from mooring.engine.plugins.values import CPURequest, Withheld, hookimpl
 
 ANNOTATION = "mooring/isolated-cpus"

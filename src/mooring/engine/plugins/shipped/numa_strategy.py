@@ -17,7 +17,7 @@ from itertools import combinations, islice
 from math import comb
 
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.plugins.shipped.reading import check_fields, word
+from mooring.engine.plugins.shipped import check_fields, word
 from mooring.engine.plugins.values import CPURequest, can_hold, hookimpl, is_whole, scored_choice
 
 MOST, LEAST = "most-allocated", "least-allocated"

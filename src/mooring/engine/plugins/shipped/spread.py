@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.plugins.shipped.reading import check_fields, flag, word
+from mooring.engine.plugins.shipped import check_fields, flag, word
 from mooring.engine.plugins.values import CPURequest, Withheld, hookimpl
 
 ANNOTATION = "mooring/spread-group"

@@ -71,7 +71,14 @@ def read_hwloc(root: Element) -> Description:
     info = {**_info(root), **_info(machine)}
     offline = _cpuset(machine, "complete_cpuset") & ~online
     allowed = _cpuset(machine, "allowed_cpuset") & online
-    homes = _homes(found)
+    # Nodes without CPUs are near the CPUs of others, and the file does not say which is which: the smallest set of CPUs
+    # decides, then the lowest number, as high-bandwidth and CXL memory has higher numbers than the node of its CPUs.
+    homes: dict[int, int] = {}
+    for node, cpus in sorted(
+        found.nodes, key=lambda one: (one[1].bit_count(), one[0].required("os_index", HWLOC_CAPTURE))
+    ):
+        for cpu in members(cpus):
+            homes.setdefault(cpu, node.required("os_index", HWLOC_CAPTURE))
     nodes = _nodes(root, found, homes)
     clocks, core_types = _kinds(root, online)
     unknown, assumed = ["isolated CPUs", "interrupts"], []
@@ -162,21 +169,6 @@ def _info(element: Element) -> dict[str, str]:
 
 def _page_sizes(node: Element) -> list[int]:
     return sorted(page.number("size") or 0 for page in node.all("page_type"))
-
-
-def _homes(found: _Objects) -> dict[int, int]:
-    """Return the NUMA node that each CPU belongs to.
-
-    Nodes without CPUs are near the CPUs of others, and the file does not say which is which: the smallest set of CPUs
-    decides, then the lowest number, as high-bandwidth and CXL memory has higher numbers than the node of its CPUs.
-    """
-    homes: dict[int, int] = {}
-    for node, cpus in sorted(
-        found.nodes, key=lambda one: (one[1].bit_count(), one[0].required("os_index", HWLOC_CAPTURE))
-    ):
-        for cpu in members(cpus):
-            homes.setdefault(cpu, node.required("os_index", HWLOC_CAPTURE))
-    return homes
 
 
 def _nodes(root: Element, found: _Objects, homes: Mapping[int, int]) -> tuple[DescribedNode, ...]:

@@ -114,15 +114,15 @@ class _Reader:
 
     def __init__(self, source: str) -> None:
         self.source = source
-        self.parser = expat.ParserCreate()
-        self.parser.buffer_text = True
-        self.parser.StartElementHandler = self._start
-        self.parser.EndElementHandler = self._end
-        self.parser.CharacterDataHandler = self._text
-        self.parser.EntityDeclHandler = self._entity
         self.root = Element("", {}, source)
         self._open = [self.root]
         self._count = 0
+        self.parser = expat.ParserCreate()
+        self.parser.buffer_text = True
+        self.parser.StartElementHandler = self._start
+        self.parser.EndElementHandler = lambda _tag: self._open.pop()
+        self.parser.CharacterDataHandler = self._text
+        self.parser.EntityDeclHandler = self._entity
 
     def _place(self) -> str:
         return f"{self.source}:{self.parser.CurrentLineNumber}:{self.parser.CurrentColumnNumber + 1}"
@@ -137,9 +137,6 @@ class _Reader:
             self.root = element
         self._open[-1].children.append(element)
         self._open.append(element)
-
-    def _end(self, _tag: str) -> None:
-        self._open.pop()
 
     def _text(self, text: str) -> None:
         self._open[-1].text += text

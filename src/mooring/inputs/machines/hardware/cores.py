@@ -256,7 +256,16 @@ def read_kinds(tree: Tree, quirks: Quirks, online: int) -> tuple[CPUKind, ...]:
             for folder, name in _INTEL_TYPES:
                 _register(kinds, read_list(tree, f"sys/devices/{folder}/cpus") or 0, None, {("CoreType", name): None})
     # With a single kind, hwloc shows no kinds in the recorded answers.
-    return _ranked(kinds) if len(kinds) > 1 else ()
+    if len(kinds) < 2:
+        return ()
+    # By speed; where two come out equal, none gets a rank. The kernel's capacity is believed first, if every kind has
+    # one; then Intel's type of core and, within it, the clock.
+    forced = [kind.forced for kind in kinds if kind.forced is not None]
+    for speeds in (forced, _speeds_by_type_and_clock(kinds)):
+        if len(set(speeds)) == len(kinds):
+            order = sorted(range(len(kinds)), key=speeds.__getitem__)
+            return tuple(_finished(kinds[index], rank) for rank, index in enumerate(order))
+    return tuple(_finished(kind, -1) for kind in kinds)
 
 
 def _register(kinds: list[_Kind], cpus: int, forced: int | None, infos: Mapping[tuple[str, str], None]) -> None:
@@ -283,19 +292,6 @@ def _by_value(values: Mapping[int, int]) -> dict[int, int]:
     for cpu, value in values.items():
         masks[value] = masks.get(value, 0) | 1 << cpu
     return masks
-
-
-def _ranked(kinds: list[_Kind]) -> tuple[CPUKind, ...]:
-    """Order the kinds by speed; where two come out equal, none gets a rank.
-
-    The kernel's capacity is believed first, if every kind has one; then Intel's type of core and, within it, the clock.
-    """
-    forced = [kind.forced for kind in kinds if kind.forced is not None]
-    for speeds in (forced, _speeds_by_type_and_clock(kinds)):
-        if len(set(speeds)) == len(kinds):
-            order = sorted(range(len(kinds)), key=speeds.__getitem__)
-            return tuple(_finished(kinds[index], rank) for rank, index in enumerate(order))
-    return tuple(_finished(kind, -1) for kind in kinds)
 
 
 def _speeds_by_type_and_clock(kinds: Iterable[_Kind]) -> list[int]:

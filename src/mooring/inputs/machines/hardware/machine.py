@@ -211,14 +211,17 @@ def read_memory(
         ordered = tuple(sorted(nodes, key=lambda node: not node.cpus))
         for node in ordered:
             if not quirks.has_fake_numa:
-                node.cpus |= _initiators(tree, node, nodes)
+                found = (_INITIATOR.match(name) for name in tree.names(_initiator_folder(tree, node.id)))
+                numbers = {int(match[1]) for match in found if match}
+                near = (other.cpus for other in nodes if other is not node and other.id in numbers)
+                node.cpus |= reduce(or_, near, 0)
             if not node.cpus and table is not None:
                 node.cpus = _nearest(node, nodes, listed, table)
         speeds = {} if quirks.has_fake_numa else {node.id: _read_speed(tree, node.id) for node in ordered}
     local = {node.id: attach(nest, node.cpus) & online for node in ordered}
     # A speed is measured from the CPUs that were local before the locality had to be widened.
-    near = {node.id for node in ordered if local[node.id] and local[node.id] & ~node.cpus == 0}
-    tiers = _name_tiers(ordered, {number: speed for number, speed in speeds.items() if number in near})
+    beside = {node.id for node in ordered if local[node.id] and local[node.id] & ~node.cpus == 0}
+    tiers = _name_tiers(ordered, {number: speed for number, speed in speeds.items() if number in beside})
     finished = tuple(
         _node(tree, quirks, node.id, local[node.id], node.subtype or tiers.get(node.id))
         for node in sorted(ordered, key=lambda node: node.id)
@@ -327,13 +330,6 @@ def _initiator_folder(tree: Tree, number: int) -> str:
     """
     folder = f"{NODES}/node{number}/access1/initiators"
     return folder if tree.is_dir(folder) else f"{NODES}/node{number}/access0/initiators"
-
-
-def _initiators(tree: Tree, node: MemoryNode, nodes: Sequence[MemoryNode]) -> int:
-    """Return the CPUs of the node's initiators."""
-    found = (_INITIATOR.match(name) for name in tree.names(_initiator_folder(tree, node.id)))
-    numbers = {int(match[1]) for match in found if match}
-    return reduce(or_, (other.cpus for other in nodes if other is not node and other.id in numbers), 0)
 
 
 def _nearest(node: MemoryNode, nodes: Sequence[MemoryNode], ids: Sequence[int], distances: _Table) -> int:

@@ -15,7 +15,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 
@@ -55,15 +55,6 @@ _OF_WRITE = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class InterruptsFound:
-    """What there is at one moment."""
-
-    interrupts: tuple[Interrupt, ...]
-    """Under :data:`~mooring.engine.extensions.interrupts.NEW` where new ones begin."""
-    online: CPUSet
-
-
 class IRQFiles:
     """Reads and writes the affinities of one machine."""
 
@@ -79,14 +70,21 @@ class IRQFiles:
         """Return what tells one boot from another; empty when nothing does."""
         return (self._tree().read(BOOT) or "").strip()
 
-    def read(self) -> InterruptsFound:
-        """Return the interrupts as they are now; none where there is no /proc/irq."""
+    def read(self) -> tuple[Interrupt, ...]:
+        """Return the interrupts as they are now; none where there is no /proc/irq.
+
+        Under :data:`~mooring.engine.extensions.interrupts.NEW` is where new ones begin.
+        """
         tree = self._tree()
         found = read_interrupts(tree, file_modes(self.root)) or ()
         beginning = cpus_of_mask(tree, DEFAULT)
         if beginning:
             found = (Interrupt(NEW, NEW_NAME, beginning, None), *found)
-        return InterruptsFound(found, cpu_list(tree.read(_ONLINE)) or CPUSet())
+        return tuple(found)
+
+    def online(self) -> CPUSet:
+        """Return the CPUs that are online; none where that cannot be read."""
+        return cpu_list(self._tree().read(_ONLINE)) or CPUSet()
 
     def spared(self, online: CPUSet) -> CPUSet | None:
         """Return the CPUs that irqbalance leaves alone; None where it does not run. Reads every process."""

@@ -3,7 +3,7 @@
 In v1.37.1 the CPU and memory manager have no opinion about a resize and change nothing; devices are asked as ever.
 With the extension exclusive-resize they answer by the rules of KEP-5554. Up to v1.36 they answer as for a new pod
 (rule resize-asks-like-admission; spec: releases.md section 5). Nothing is kept of a resize that fails: it
-works on values of its own. What can never be resized is refused before (:mod:`mooring.engine.node.resize.feasibility`).
+works on values of its own. What can never be resized is refused before (:mod:`mooring.engine.node.resources`).
 
 Source: kubelet v1.37.1, topologymanager scope_*.go with operation resize; KEP-1287, KEP-5554; spec: resize.md
 sections 1 and 4.
@@ -33,6 +33,7 @@ from mooring.engine.extensions.facts import CPUsMoved, ScaleDownDropped, ScaleDo
 from mooring.engine.extensions.scale_down import reconciled as releases_applied
 from mooring.engine.extensions.scale_down import taken_over
 from mooring.engine.memorymanager.static import MemoryRefusal
+from mooring.engine.node import resources
 from mooring.engine.node.admission import (
     AFFINITY_MESSAGE,
     TOPOLOGY_AFFINITY_ERROR,
@@ -44,7 +45,6 @@ from mooring.engine.node.decision import NO_AFFINITY, Decision, HintsAsked
 from mooring.engine.node.facts import ResizeAccepted, ResizeRefused
 from mooring.engine.node.node import Node, made_decision, numa_of_blocks
 from mooring.engine.node.providers import Providers, hints_of_devices, policy_of
-from mooring.engine.node.resize import feasibility
 from mooring.engine.node.resources import check_fit
 from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.hints import Hint
@@ -152,7 +152,8 @@ class ResizeAdmission:
         policy = self.settings.cpu
         if policy is None or not policy.resizes:
             return None
-        if not self._asks_for_other_cpus(container):
+        before = next(one for one in self.before.containers if one.name == container.name)
+        if before.requests.get("cpu") == container.requests.get("cpu"):
             # A delay that runs for it continues: only a request for this container begins it again.
             return None
         hint, state = self.stored.get(container.name, NO_AFFINITY), self.providers.cpu
@@ -178,10 +179,6 @@ class ResizeAdmission:
         new = cpus & ~self.providers.cpu.assignments[self.pod.uid][container]
         return new & ~near(policy, new, hint.mask) != 0
 
-    def _asks_for_other_cpus(self, container: Container) -> bool:
-        before = next(one for one in self.before.containers if one.name == container.name)
-        return before.requests.get("cpu") != container.requests.get("cpu")
-
     def _resize_memory(self, container: Container) -> Rejection | None:
         policy = self.settings.memory
         if policy is None or not policy.resizes:
@@ -202,7 +199,7 @@ _DEEDS = (CPUsMoved, ScaleDownDropped, ScaleDownStarted)
 """Facts about what was done; all others are about what was found."""
 
 
-def resize(node: Node, pod: Pod, observer: Observer | None = None) -> tuple[Node, feasibility.Resize]:
+def resize(node: Node, pod: Pod, observer: Observer | None = None) -> tuple[Node, resources.Resize]:
     """Decide about other resources for an active pod.
 
     A refused resize leaves everything as it was, except that it waits; a pod has one request at most, and a new one
@@ -225,21 +222,21 @@ def resize(node: Node, pod: Pod, observer: Observer | None = None) -> tuple[Node
         for old, new in zip(before.containers, pod.containers, strict=True)
     ):
         return idle, _answer(idle, pod.uid, accepted=False)
-    infeasible = feasibility.check_feasible(node.settings, node.cpu, before, pod)
+    infeasible = resources.check_feasible(node.settings, node.cpu, before, pod)
     if infeasible is not None:
         rejection = Rejection(infeasible.detail, infeasible.message, infeasible.shortage)
-        return _refused(idle, pod, rejection, feasibility.INFEASIBLE, waiting, observer)
+        return _refused(idle, pod, rejection, resources.INFEASIBLE, waiting, observer)
     done: list[object] = []
     told = _without_deeds(observer, done)
     admission = ResizeAdmission(node.settings, before, pod, node.providers, node.moment, told, active=node.active)
     refused = admission.run()
     if refused is not None:
-        reason = feasibility.INFEASIBLE if _is_extended(node.settings) else feasibility.DEFERRED
+        reason = resources.INFEASIBLE if _is_extended(node.settings) else resources.DEFERRED
         return _refused(idle, pod, refused, reason, waiting, observer)
     others = [one for uid, one in node.active.items() if uid != pod.uid]
     short = check_fit(pod, others, node.settings.reservation, node.settings.max_pods)
     if short is not None:
-        return _refused(idle, pod, short, feasibility.DEFERRED, waiting, observer)
+        return _refused(idle, pod, short, resources.DEFERRED, waiting, observer)
     stored = with_entry(node.stored_hints, pod.uid, admission.stored) if admission.stored else node.stored_hints
     active = {uid: pod if uid == pod.uid else one for uid, one in node.active.items()}
     after = replace(idle, providers=admission.providers, active=active, stored_hints=stored)
@@ -251,7 +248,7 @@ def resize(node: Node, pod: Pod, observer: Observer | None = None) -> tuple[Node
     return after, replace(_answer(after, pod.uid, accepted=True), events=events)
 
 
-def ask_managers(node: Node, pod: Pod) -> tuple[Node, Decision, feasibility.Infeasible | None]:
+def ask_managers(node: Node, pod: Pod) -> tuple[Node, Decision, resources.Infeasible | None]:
     """Decide about other resources by the check of what is feasible and by the managers alone, as for a recording.
 
     What the node has free, and which resizes wait, is not looked at; nothing waits afterwards.
@@ -260,9 +257,9 @@ def ask_managers(node: Node, pod: Pod) -> tuple[Node, Decision, feasibility.Infe
         The node, the decision, and what the check refused, before any manager was asked.
     """
     before = node.active[pod.uid]
-    infeasible = feasibility.check_feasible(node.settings, node.cpu, before, pod)
+    infeasible = resources.check_feasible(node.settings, node.cpu, before, pod)
     if infeasible is not None:
-        verdict = Rejection(feasibility.INFEASIBLE, infeasible.message)
+        verdict = Rejection(resources.INFEASIBLE, infeasible.message)
         return node, made_decision(node.providers, pod, None, node.stored_hints, verdict), infeasible
     node = node.settled()
     admission = ResizeAdmission(node.settings, before, pod, node.providers, node.moment, active=node.active)
@@ -301,22 +298,22 @@ def _refused(
     pod: Pod,
     rejection: Rejection,
     reason: str,
-    before: feasibility.Waiting | None,
+    before: resources.Waiting | None,
     observer: Observer | None,
-) -> tuple[Node, feasibility.Resize]:
+) -> tuple[Node, resources.Resize]:
     is_new = before is None or before.reason != reason
     since = node.moment if before is None or is_new else before.since
-    after = replace(node, waiting={**node.waiting, pod.uid: feasibility.Waiting(pod, rejection, reason, since)})
+    after = replace(node, waiting={**node.waiting, pod.uid: resources.Waiting(pod, rejection, reason, since)})
     if observer is not None:
         observer(ResizeRefused(pod.uid, reason, rejection.reason, rejection.message))
     events = (f"Resize{reason}",) if is_new or (before is not None and before.pod != pod) else ()
     return after, replace(_answer(after, pod.uid, accepted=False), events=events)
 
 
-def retry(node: Node, observer: Observer | None = None) -> tuple[Node, tuple[feasibility.Resize, ...]]:
+def retry(node: Node, observer: Observer | None = None) -> tuple[Node, tuple[resources.Resize, ...]]:
     """Try the deferred resizes again, as the kubelet does when a pod came, went or changed, and every few minutes."""
     answers = []
-    for one in feasibility.retry_order(node.waiting.values(), node.active):
+    for one in resources.retry_order(node.waiting.values(), node.active):
         node, answer = resize(node, one.pod, observer)
         answers.append(answer)
     return node, tuple(answers)
@@ -334,17 +331,17 @@ def reconcile(node: Node, observer: Observer | None = None, spared: Collection[t
     return node if cpu is node.cpu else replace(node, providers=replace(node.providers, cpu=cpu))
 
 
-def resize_state(node: Node, uid: str) -> feasibility.Resize:
+def resize_state(node: Node, uid: str) -> resources.Resize:
     """Return the state of the resize of an active pod, without asking a manager."""
     return _answer(node, uid, accepted=False)
 
 
-def _answer(node: Node, uid: str, *, accepted: bool) -> feasibility.Resize:
+def _answer(node: Node, uid: str, *, accepted: bool) -> resources.Resize:
     pod, cpu, waiting = node.active[uid], node.cpu, node.waiting.get(uid)
     sets, blocks = cpu.assignments.get(uid, {}), node.memory.assignments.get(uid, {})
-    releases = feasibility.releases_of(cpu, uid)
-    condition = feasibility.PENDING if waiting is not None else feasibility.IN_PROGRESS if releases else ""
-    return feasibility.Resize(
+    releases = resources.releases_of(cpu, uid)
+    condition = resources.PENDING if waiting is not None else resources.IN_PROGRESS if releases else ""
+    return resources.Resize(
         uid=uid,
         accepted=accepted,
         condition=condition,

@@ -1,24 +1,31 @@
-"""What the labels of the metrics can say, and how a reason or a pod becomes a label value.
-
-Source: kubelet v1.37.1, pkg/kubelet/metrics and kubelet.go; spec: metrics.md sections 1 and 2.
-
-The kubelet's metrics of its resource managers: names, types, labels, and when they are registered.
+"""The kubelet's metrics of its resource managers: names, types, labels, when they are registered, and their text.
 
 Names, labels, buckets and conditions are the kubelet's, so that one dashboard serves a kubelet and Mooring; the helps
 are our own words. All are ALPHA in v1.37.1.
 
-Source: kubelet v1.37.1, pkg/kubelet/metrics; spec: metrics.md section 1.
+Source: kubelet v1.37.1, pkg/kubelet/metrics and kubelet.go, Prometheus' text format 0.0.4; spec: metrics.md sections 1
+and 2.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Iterator
 from enum import Enum
-from typing import TypeAlias
+from itertools import accumulate
+from typing import TYPE_CHECKING, TypeAlias
 
 from mooring.engine.core.decision import OUT_OF
 from mooring.engine.core.pod import Pod
 from mooring.engine.core.release import FeatureGates
-from mooring.lazy import dataclass
+from mooring.engine.releases.gates import metric_name
+from mooring.lazy import dataclass, replace
+
+if TYPE_CHECKING:
+    from mooring.engine.node.metrics import Metrics
+
+_SUFFIXES = ("_bucket", "_sum", "_count")
+_ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 Labels: TypeAlias = tuple[tuple[str, str], ...]
 """(label, value), ascending by label."""
@@ -264,3 +271,82 @@ SCALE_DOWN_PENDING = Metric(
 )  # fmt: skip
 SCALE_DOWN_METRICS: tuple[Metric, ...] = (SCALE_DOWN_STARTED, SCALE_DOWN_COMPLETED, SCALE_DOWN_PENDING)
 """Metrics of KEP-6122, which a kubelet with the extension scale-down-delay has besides."""
+
+Series: TypeAlias = tuple[str, Labels]
+"""Name of a metric and its labels."""
+
+Sample: TypeAlias = tuple[str, Labels, int]
+"""Name, labels and value, as one line of the Prometheus text format has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """How often a quantity lay between two bounds."""
+
+    bounds: tuple[float, ...]
+    """Upper bounds of the buckets, ascending, each belonging to its bucket."""
+    counts: tuple[int, ...]
+    """Observations of each bucket alone, and last of those above all bounds."""
+    total: int = 0
+    """Sum of everything that was observed."""
+
+    @staticmethod
+    def of(metric: Metric) -> Histogram:
+        """Return the histogram of a metric without observations."""
+        return Histogram(metric.buckets, (0,) * (len(metric.buckets) + 1))
+
+    def with_observation(self, value: int) -> Histogram:
+        """Return the histogram after one more observation."""
+        counts = list(self.counts)
+        counts[bisect_left(self.bounds, value)] += 1
+        return replace(self, counts=tuple(counts), total=self.total + value)
+
+    def samples(self, metric: str, given: Labels) -> Iterator[Sample]:
+        """Yield the samples: each bucket with everything below it, then the sum and the number of observations."""
+        limits = [*(f"{bound:g}" for bound in self.bounds), "+Inf"]
+        for limit, count in zip(limits, accumulate(self.counts), strict=True):
+            yield f"{metric}_bucket", labels(**dict(given), le=limit), count
+        yield f"{metric}_sum", given, self.total
+        yield f"{metric}_count", given, sum(self.counts)
+
+
+def samples(metrics: Metrics) -> Iterator[Sample]:
+    """Yield every sample, ascending by name and labels; those of a histogram together, by ascending bounds."""
+    for series in sorted({*metrics.values, *metrics.histograms}):
+        if series in metrics.histograms:
+            yield from metrics.histograms[series].samples(*series)
+        else:
+            yield *series, metrics.values[series]
+
+
+def exposition(metrics: Metrics) -> str:
+    """Return all samples, each metric under its help and its type, with the names of the kubelet's release.
+
+    A histogram without observations is left out: the planner has no clock, and zeros would look like measurements.
+
+    >>> from mooring.engine.core.config import KubeletConfig
+    >>> from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode
+    >>> from mooring.engine.node import Node
+    >>> from mooring.engine.node.metrics import Metrics
+    >>> info = MachineInfo(1, 1, 2**30, (NUMANode(0, 2**30, cores=(Core(0, (0,), 0),)),))
+    >>> node = Node.fresh(info, KubeletConfig())
+    >>> text = exposition(Metrics.initial(node.settings, node.cpu))
+    >>> [line for line in text.splitlines() if "pinning_errors" in line and "cpu" in line][1:]
+    ['# TYPE kubelet_cpu_manager_pinning_errors_total counter', 'kubelet_cpu_manager_pinning_errors_total 0']
+    """
+    known = {metric.name: metric for metric in (*METRICS, *SCALE_DOWN_METRICS)}
+    observed = {name for (name, _), histogram in metrics.histograms.items() if any(histogram.counts)}
+    told, lines = "", list[str]()
+    for sample, pairs, value in samples(metrics):
+        base = next((sample.removesuffix(suffix) for suffix in _SUFFIXES if sample.endswith(suffix)), sample)
+        metric = known.get(sample) or known[base]
+        own = metric_name(metric.name, metrics.settings.release.name)
+        if not own or (metric.type is MetricType.HISTOGRAM and metric.name not in observed):
+            continue
+        if metric.name != told:
+            told = metric.name
+            lines += [f"# HELP {own} {metric.help}", f"# TYPE {own} {metric.type.name.lower()}"]
+        inside = ",".join(f'{label}="{text.translate(_ESCAPED)}"' for label, text in pairs)
+        line = own + sample.removeprefix(metric.name)
+        lines.append(f"{line}{{{inside}}} {value}" if inside else f"{line} {value}")
+    return "\n".join(lines) + "\n"

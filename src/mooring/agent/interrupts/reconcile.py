@@ -15,13 +15,7 @@ from threading import Lock
 from msgspec import UNSET
 
 from mooring.agent.executor import WorkQueue
-from mooring.agent.interrupt_files import (
-    InterruptJournal,
-    InterruptsFound,
-    InterruptTrouble,
-    InterruptWriter,
-    IRQFiles,
-)
+from mooring.agent.interrupts.files import InterruptJournal, InterruptTrouble, InterruptWriter, IRQFiles
 from mooring.agent.metrics import AgentMetrics
 from mooring.agent.state import AgentState
 from mooring.agent.state_holder import StateHolder
@@ -119,15 +113,15 @@ class InterruptReconciler:
             pods = {**state.remembered, **state.kubelet.node.active}
             problems = self._learn_devices(options.kubelet_pod_resources, pods)
             owners = interrupts.owners_of(state.kubelet.node.cpu, pods, self._devices, state.claim_users)
-            found = self._files.read()
-            room = interrupts.InterruptCPUs(found.online, reserved_cpus(state.kubelet))
-            steering = interrupts.steer(self._writer.known(found.interrupts), self._memory, owners, room)
+            found, online = self._files.read(), self._files.online()
+            room = interrupts.InterruptCPUs(online, reserved_cpus(state.kubelet))
+            steering = interrupts.steer(self._writer.known(found), self._memory, owners, room)
             for number, name in steering.memory.alone.items():
                 if number not in self._memory.alone:
                     self._once(f"interrupt {number} ({name})", "another program has moved it; it is left alone")
             if mode is IRQAffinity.ON:
                 steering, self._memory = self._writer.carry_out(steering)
-            problems += [*annotation_findings(pods.values()), *self._in_the_way(found, owners)]
+            problems += [*annotation_findings(pods.values()), *self._in_the_way(online, owners)]
             # What is in the way, and in a dry run what would be written, is logged once.
             for finding in problems:
                 self._once(finding.subject, finding.message)
@@ -172,10 +166,10 @@ class InterruptReconciler:
             if owner.wish is interrupts.Wish.OWN and not owner.devices
         ]
 
-    def _in_the_way(self, found: InterruptsFound, owners: tuple[interrupts.Owner, ...]) -> Iterator[Finding]:
+    def _in_the_way(self, online: CPUSet, owners: tuple[interrupts.Owner, ...]) -> Iterator[Finding]:
         now = time.monotonic()
         if now - self._balanced >= BALANCING:
-            self._balanced, self._spared = now, self._files.spared(found.online)
+            self._balanced, self._spared = now, self._files.spared(online)
         if self._spared is not None and (
             finding := interrupts.balance_finding(self._spared, interrupts.closed_to_others(owners))
         ):
@@ -229,10 +223,8 @@ def restored_interrupts(
     files: IRQFiles, writer: InterruptWriter, memory: interrupts.Memory
 ) -> tuple[interrupts.Memory, tuple[str, ...]]:
     """Put interrupts back where they were; return what is still remembered, and what is not as before."""
-    found = files.read()
-    steering = interrupts.steer(
-        writer.known(found.interrupts), memory, (), interrupts.InterruptCPUs(found.online, CPUSet())
-    )
+    room = interrupts.InterruptCPUs(files.online(), CPUSet())
+    steering = interrupts.steer(writer.known(files.read()), memory, (), room)
     problems = [
         f"interrupt {number} ({name}): another program has moved it; it is left alone"
         for number, name in steering.memory.alone.items()

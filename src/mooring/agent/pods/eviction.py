@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -69,13 +69,13 @@ class _Series:
     interval: float
 
 
-@dataclass(slots=True)
 class EventBook:
     """What was said already. Not safe for several threads."""
 
-    _series: OrderedDict[ClusterEvent, _Series] = field(default_factory=OrderedDict)
-    _allowances: OrderedDict[EventSubject, tuple[float, float]] = field(default_factory=OrderedDict)
-    """How many more sentences an object may be told, and since when."""
+    def __init__(self) -> None:
+        self._series: OrderedDict[ClusterEvent, _Series] = OrderedDict()
+        self._allowances: OrderedDict[EventSubject, tuple[float, float]] = OrderedDict()
+        """How many more sentences an object may be told, and since when."""
 
     def record(self, event: ClusterEvent, now: float, number: int) -> EventWrite | None:
         """Take note of something; return what is to be written now, if anything.

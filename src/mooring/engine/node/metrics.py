@@ -3,72 +3,45 @@
 Planner and agent count with the same rules and show the same numbers under the kubelet's names. The engine itself knows
 nothing of metrics; without an observer nothing is counted and nothing is spent.
 
-Source: kubelet v1.37.1, pkg/kubelet/metrics and where it is used, Prometheus' text format 0.0.4; spec: metrics.md
-sections 1 and 2.
+Source: kubelet v1.37.1, pkg/kubelet/metrics and where it is used; spec: metrics.md sections 1 and 2.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
-from itertools import accumulate
 from typing import TypeAlias
 
+from mooring.engine.cpumanager import facts as cpu_facts
 from mooring.engine.cpumanager.policy import StaticPolicy
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.devicemanager.state import Device
-from mooring.engine.node.facts import AdmissionBegun, AdmissionEndless, KubeletStarted, PodAdmitted, PodRejected
-from mooring.engine.node.metrics import names
-from mooring.engine.node.metrics.names import METRICS, SCALE_DOWN_METRICS, Labels, Metric, MetricType, labels
-from mooring.engine.node.metrics.rules import counted_per_numa, increments, state_after
+from mooring.engine.extensions import facts as extension_facts
+from mooring.engine.memorymanager import facts as memory_facts
+from mooring.engine.node import facts as node_facts
+from mooring.engine.node import metric_names as names
+from mooring.engine.node.metric_names import (
+    METRICS,
+    SCALE_DOWN_METRICS,
+    Histogram,
+    Labels,
+    Metric,
+    MetricType,
+    Series,
+    allocation,
+    assignment,
+    labels,
+)
+from mooring.engine.node.resources import INFEASIBLE
 from mooring.engine.node.settings import Settings
-from mooring.engine.releases.flags import metric_name
-from mooring.engine.topologymanager.merge import NONE
+from mooring.engine.topologymanager.facts import HintsMerged
+from mooring.engine.topologymanager.merge import NONE, SINGLE_NUMA_NODE
 from mooring.lazy import dataclass, replace
 
 NUMA_GAUGE = "numa-gauge"
 """Name of the defect by which the count of a NUMA node never returns to 0."""
 
-Series: TypeAlias = tuple[str, Labels]
-"""Name of a metric and its labels."""
-
-Sample: TypeAlias = tuple[str, Labels, int]
-"""Name, labels and value, as one line of the Prometheus text format has them."""
-
-_SUFFIXES = ("_bucket", "_sum", "_count")
 _GAUGES = frozenset(metric.name for metric in (*METRICS, *SCALE_DOWN_METRICS) if metric.type is MetricType.GAUGE)
-
-
-@dataclass(frozen=True, slots=True)
-class Histogram:
-    """How often a quantity lay between two bounds."""
-
-    bounds: tuple[float, ...]
-    """Upper bounds of the buckets, ascending, each belonging to its bucket."""
-    counts: tuple[int, ...]
-    """Observations of each bucket alone, and last of those above all bounds."""
-    total: int = 0
-    """Sum of everything that was observed."""
-
-    @staticmethod
-    def of(metric: Metric) -> Histogram:
-        """Return the histogram of a metric without observations."""
-        return Histogram(metric.buckets, (0,) * (len(metric.buckets) + 1))
-
-    def with_observation(self, value: int) -> Histogram:
-        """Return the histogram after one more observation."""
-        counts = list(self.counts)
-        counts[bisect_left(self.bounds, value)] += 1
-        return replace(self, counts=tuple(counts), total=self.total + value)
-
-    def samples(self, metric: str, given: Labels) -> Iterator[Sample]:
-        """Yield the samples: each bucket with everything below it, then the sum and the number of observations."""
-        limits = [*(f"{bound:g}" for bound in self.bounds), "+Inf"]
-        for limit, count in zip(limits, accumulate(self.counts), strict=True):
-            yield f"{metric}_bucket", labels(**dict(given), le=limit), count
-        yield f"{metric}_sum", given, self.total
-        yield f"{metric}_count", given, sum(self.counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +93,9 @@ class Metrics:
 
     def after(self, fact: object) -> Metrics:
         """Return the numbers after a fact; the same object when the fact counts nowhere."""
-        if isinstance(fact, KubeletStarted):
+        if isinstance(fact, node_facts.KubeletStarted):
             return Metrics.initial(fact.settings, fact.cpu)
-        if isinstance(fact, AdmissionEndless):
+        if isinstance(fact, node_facts.AdmissionEndless):
             # The numbers when an admission turns out to be endless. The counters stay: the kubelet has counted them
             # before it hangs. The gauges describe a node, and the node's value stays what it was before this admission.
             if self.before is None:
@@ -131,28 +104,32 @@ class Metrics:
             gauges = {series: value for series, value in self.before.items() if series[0] in _GAUGES}
             return replace(self, values=counters | gauges, before=None)
         values: dict[Series, int] | None = None
-        for increment in increments(fact, self.settings):
-            if not (increment.amount and increment.metric.is_registered(self.settings.gates)):
+        for metric, given, amount in increments(fact, self.settings):
+            if not (amount and metric.is_registered(self.settings.gates)):
                 continue
             values = dict(self.values) if values is None else values
             # Add to a series. One with labels that is taken back to 0 goes: the kubelet has never had it
-            series = _series(increment.metric, increment.labels)
-            total = values.get(series, 0) + increment.amount
-            if total == 0 and increment.amount < 0 and series[1]:
+            series = _series(metric, given)
+            total = values.get(series, 0) + amount
+            if total == 0 and amount < 0 and given:
                 del values[series]
             else:
                 values[series] = total
-        counted, state = counted_per_numa(fact), state_after(fact)
-        if counted is not None and state is not None:
+        if counted := _counted(fact):
+            state, held = counted
             values = dict(self.values) if values is None else values
             if self.settings.release.rules.gauges_by_difference:
-                values = _with_numa(self.settings, values, counted)
+                values = _with_numa(self.settings, values, held)
             else:
                 values |= _gauges(self.settings, state)
         metrics = self if values is None else replace(self, values=values)
-        if isinstance(fact, AdmissionBegun):
+        if isinstance(fact, node_facts.AdmissionBegun):
             return replace(metrics, before=self.values)
-        return replace(metrics, before=None) if isinstance(fact, PodAdmitted | PodRejected) else metrics
+        return (
+            replace(metrics, before=None)
+            if isinstance(fact, node_facts.PodAdmitted | node_facts.PodRejected)
+            else metrics
+        )
 
     def value(self, metric: Metric, **given: str) -> int | None:
         """Return the number of one counter or gauge; None when it has no such series."""
@@ -243,15 +220,6 @@ def observe_duration(metrics: Metrics, milliseconds: int) -> Metrics:
     return replace(metrics, histograms={**metrics.histograms, series: observed})
 
 
-def samples(metrics: Metrics) -> Iterator[Sample]:
-    """Yield every sample, ascending by name and labels; those of a histogram together, by ascending bounds."""
-    for series in sorted({*metrics.values, *metrics.histograms}):
-        if series in metrics.histograms:
-            yield from metrics.histograms[series].samples(*series)
-        else:
-            yield *series, metrics.values[series]
-
-
 def with_devices(metrics: Metrics, devices: Mapping[str, tuple[Device, ...]]) -> Metrics:
     """Return the metrics after the node's capacity was computed, as a kubelet does whenever it updates its status.
 
@@ -269,47 +237,136 @@ def with_devices(metrics: Metrics, devices: Mapping[str, tuple[Device, ...]]) ->
     return replace(metrics, values=values)
 
 
-def exposition(metrics: Metrics) -> str:
-    """Return all samples, each metric under its help and its type, with the names of the kubelet's release.
+Increment: TypeAlias = tuple[Metric, Labels, int]
+"""A metric, its labels, and by how much the series changes."""
 
-    A histogram without observations is left out: the planner has no clock, and zeros would look like measurements.
 
-    >>> from mooring.engine.core.config import KubeletConfig
-    >>> from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode
-    >>> from mooring.engine.node import Node
-    >>> info = MachineInfo(1, 1, 2**30, (NUMANode(0, 2**30, cores=(Core(0, (0,), 0),)),))
-    >>> node = Node.fresh(info, KubeletConfig())
-    >>> text = exposition(Metrics.initial(node.settings, node.cpu))
-    >>> [line for line in text.splitlines() if "pinning_errors" in line and "cpu" in line][1:]
-    ['# TYPE kubelet_cpu_manager_pinning_errors_total counter', 'kubelet_cpu_manager_pinning_errors_total 0']
+def increments(fact: object, settings: Settings) -> Iterator[Increment]:
+    """Yield what a fact adds to the series; nothing for a fact that no metric counts.
+
+    Source: kubelet v1.37.1, policy_static.go of both managers, topologymanager scope_*.go, kubelet.go; spec: metrics.md
+    section 2, preview.md section 11.
     """
-    return "\n".join(_lines(metrics)) + "\n"
+    # CPUs and memory come from the node; without a container from the pod that was to be served as a whole.
+    yield from _of_cpus(fact, settings)
+    yield from _of_admission(fact, settings)
+    match fact:
+        case cpu_facts.PodShareCut():
+            kind = names.POD_EXCLUSIVE if fact.exclusive else names.POD_SHARED
+            yield names.ASSIGNMENTS, assignment(names.CPU, kind), 1
+        case cpu_facts.PodPartitioned():
+            yield names.ALLOCATIONS, allocation(names.CPU, names.POD), len(fact.containers)
+        case memory_facts.MemoryPinningRequested():
+            yield names.MEMORY_PINNING_REQUESTS, (), 1
+        case memory_facts.MemoryPinningFailed():
+            yield names.MEMORY_PINNING_ERRORS, (), 1
+            yield names.ALLOCATION_ERRORS, allocation(names.MEMORY, names.NODE if fact.container else names.POD), 1
+        case memory_facts.MemoryAssigned(error="") if fact.container:
+            # One allocation for each type of memory, one assignment for the container.
+            yield names.ALLOCATIONS, allocation(names.MEMORY, names.NODE), len(fact.blocks)
+            yield names.ASSIGNMENTS, assignment(names.MEMORY, names.NODE_EXCLUSIVE), 1
+        case memory_facts.MemoryPartitioned():
+            served = len(fact.exclusive) + len(fact.shared)
+            yield names.ALLOCATIONS, allocation(names.MEMORY, names.POD), served
+            yield names.ASSIGNMENTS, assignment(names.MEMORY, names.POD_EXCLUSIVE), len(fact.exclusive)
+            yield names.ASSIGNMENTS, assignment(names.MEMORY, names.POD_SHARED), len(fact.shared)
+        case node_facts.ResizeRefused(reason=reason) if reason == INFEASIBLE:
+            yield names.RESIZES_INFEASIBLE, labels(reason_detail=fact.detail), 1
+        case extension_facts.ScaleDownStarted():
+            yield names.SCALE_DOWN_STARTED, (), 1
+            yield names.SCALE_DOWN_PENDING, (), (fact.current & ~fact.result).bit_count()
+        case extension_facts.ScaleDownDropped():
+            yield names.SCALE_DOWN_PENDING, (), -fact.pending.bit_count()
+        case extension_facts.ScaleDownCompleted():
+            yield names.SCALE_DOWN_COMPLETED, (), 1
+            yield names.SCALE_DOWN_PENDING, (), -fact.released.bit_count()
 
 
-def _lines(metrics: Metrics) -> Iterator[str]:
-    known = {metric.name: metric for metric in (*METRICS, *SCALE_DOWN_METRICS)}
-    told = ""
-    for sample, pairs, value in samples(metrics):
-        metric = known.get(sample) or known[_base(sample)]
-        own = metric_name(metric.name, metrics.settings.release.name)
-        if not own or (metric.type is MetricType.HISTOGRAM and not _is_observed(metrics, metric.name)):
-            continue
-        if metric.name != told:
-            told = metric.name
-            yield f"# HELP {own} {metric.help}"
-            yield f"# TYPE {own} {metric.type.name.lower()}"
-        inside = ",".join(f'{label}="{_escaped(text)}"' for label, text in pairs)
-        line = own + sample.removeprefix(metric.name)
-        yield f"{line}{{{inside}}} {value}" if inside else f"{line} {value}"
+def _of_cpus(fact: object, settings: Settings) -> Iterator[Increment]:
+    policy = settings.cpu
+    whole_cores = policy is not None and policy.rules.whole_cores
+    match fact:
+        case cpu_facts.CPUPinningRequested():
+            yield names.CPU_PINNING_REQUESTS, (), 1
+        case cpu_facts.CPUPinningFailed():
+            yield names.CPU_PINNING_ERRORS, (), 1
+            yield names.ALLOCATION_ERRORS, allocation(names.CPU, names.NODE if fact.container else names.POD), 1
+            if whole_cores and fact.container:
+                yield names.ALIGNED_FAILURE, names.WHOLE_CORES, 1
+        case cpu_facts.ExistingCPUsKept():
+            if whole_cores and fact.container:
+                yield names.ALIGNED, names.WHOLE_CORES, 1
+        case cpu_facts.CPUsAssigned():
+            yield from _moved(settings, fact.cpus.bit_count())
+            # Up to v1.32 uncore caches do not count (rule uncore-alignment-not-counted; spec: releases.md section 9).
+            counts_uncores = not settings.release.rules.uncore_alignment_not_counted
+            uncores = policy.topology.uncores.values() if policy is not None and counts_uncores else ()
+            if any(not fact.cpus & ~inside for inside in uncores):
+                yield names.ALIGNED, names.ONE_UNCORE, 1
+            if not fact.container:
+                return
+            if whole_cores:
+                yield names.ALIGNED, names.WHOLE_CORES, 1
+            yield names.ALLOCATIONS, allocation(names.CPU, names.NODE), 1
+            yield names.ASSIGNMENTS, assignment(names.CPU, names.NODE_EXCLUSIVE), 1
+        case cpu_facts.CPUsReleased():
+            yield from _moved(settings, -fact.cpus.bit_count())
+        case extension_facts.CPUsMoved():
+            yield from _moved(settings, fact.after.bit_count() - fact.before.bit_count())
 
 
-def _is_observed(metrics: Metrics, metric: str) -> bool:
-    return any(sum(histogram.counts) for (one, _), histogram in metrics.histograms.items() if one == metric)
+def _moved(settings: Settings, count: int) -> Iterator[Increment]:
+    """Count CPUs that became exclusive; with a negative number, CPUs that are shared again.
+
+    The kubelet does not ask whether they were in the shared pool: CPUs reused from an init container are taken from it
+    a second time, and both gauges drift. Since v1.38.0-beta.0 the state is counted (rule gauges-by-difference).
+    """
+    if settings.release.rules.gauges_by_difference:
+        yield names.CPU_EXCLUSIVE, (), count
+        yield names.CPU_SHARED_POOL, (), -1000 * count
 
 
-def _base(series: str) -> str:
-    return next((series.removesuffix(suffix) for suffix in _SUFFIXES if series.endswith(suffix)), series)
+def _of_admission(fact: object, settings: Settings) -> Iterator[Increment]:
+    single = settings.topology_policy == SINGLE_NUMA_NODE
+    boundary = names.POD_NUMA if settings.pod_scope else names.CONTAINER_NUMA
+    match fact:
+        case node_facts.AdmissionBegun():
+            yield names.ADMISSION_REQUESTS, (), 1
+        case HintsMerged(admitted=False) if single:
+            yield names.ALIGNED_FAILURE, boundary, 1
+        case node_facts.ContainerAdmitted() if single:
+            yield names.ALIGNED, boundary, 1
+        case node_facts.PodAdmitted():
+            if single and settings.pod_scope:
+                yield names.ALIGNED, boundary, 1
+            yield names.POD_LEVEL_ADMISSIONS, names.pod_admission(fact.declared), 1
+        case node_facts.PodRejected():
+            # The scope of policy none returns a provider's error without counting it.
+            if settings.topology_policy != NONE:
+                yield names.ADMISSION_ERRORS, (), 1
+            yield names.REJECTIONS, names.rejection(fact.reason), 1
+        case node_facts.PodNotSupported():
+            yield names.REJECTIONS, names.rejection(fact.reason), 1
+        case node_facts.PodWithdrawn():
+            # The kubelet counts an admitted pod after its last handler; here the managers have spoken before it.
+            yield names.POD_LEVEL_ADMISSIONS, names.pod_admission(fact.declared), -1
+            yield names.REJECTIONS, names.rejection(fact.reason), 1
 
 
-def _escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+def _counted(fact: object) -> tuple[CPUState, int] | None:
+    """Return the CPU manager's state after a step with which its gauges change, and what kubelets up to 1.37 count.
+
+    They count CPUs per NUMA node. On a release these are the sets that are left without the released CPUs, which
+    differs from the sets when a CPU has two owners (defect average-sizes).
+    """
+    match fact:
+        case (
+            cpu_facts.CPUsAssigned()
+            | extension_facts.CPUsMoved()
+            | extension_facts.CPUsReplaced()
+            | extension_facts.CPUsRestored()
+        ):
+            return fact.state, fact.held
+        case cpu_facts.CPUsReleased():
+            return fact.state, fact.held & ~fact.cpus
+    return None

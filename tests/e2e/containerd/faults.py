@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 
-from tests.agent.wire.fault_proxy import Act, Pipe, frame_of
+from tests.e2e.containerd.fault_proxy import Act, Pipe, frame_of
 
 from mooring.agent.nri import connection
 

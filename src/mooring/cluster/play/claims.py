@@ -1,0 +1,169 @@
+"""Dynamic resource allocation on played nodes: slices of what is declared, and claims that are prepared.
+
+A group says under ``dra`` what its nodes offer: devices of a driver, as a ResourceSlice lists them, or the grouping by
+which ``mooring dra`` offers CPUs. A claim is prepared before its pod is admitted, as beside an agent: its CPUs are its
+own, and the pod is near the devices that it has.
+
+Source: kubelet v1.37.1, pkg/kubelet/cm/dra/manager.go (prepareResources, UnprepareResources).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+from mooring.cluster.dra.cdi import allocation_of, shares_of
+from mooring.cluster.dra.devices import CPUGroup, Grouping, SlicePublisher, device_cpus, devices_of
+from mooring.cluster.dra.objects import ClaimableCPUs, ClaimObjects
+from mooring.cluster.play.nodes import PlayedNode
+from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.pod import Pod
+from mooring.engine.cpumanager.policy import StaticPolicy
+from mooring.engine.extensions.device_alignment import claimed_devices, dynamic_devices
+from mooring.engine.extensions.owners import CPU_DRIVER, claims_of
+from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.node.claims import Claim, Share, claimable
+from mooring.fleet.cluster import Member
+from mooring.inputs.decoding.fields import choice_at, list_at, within
+from mooring.inputs.pods.claims import claim_of, current_devices, slice_of
+from mooring.service.logs import Log
+
+ClaimKey: TypeAlias = tuple[str, str]
+"""Namespace and name."""
+_FIELD: Final = "dra"
+
+
+@dataclass(slots=True)
+class PlayedClaims:
+    """The claims of a cluster, by namespace and name, as the API server has them."""
+
+    known: dict[ClaimKey, Mapping[str, Any]] = field(default_factory=dict)
+
+    def put(self, document: dict[str, Any]) -> ClaimKey:
+        """Take a claim that is new or changed."""
+        metadata = document["metadata"]
+        self.known[metadata["namespace"], metadata["name"]] = document
+        return metadata["namespace"], metadata["name"]
+
+    def drop(self, document: dict[str, Any]) -> None:
+        """Forget a claim."""
+        self.known.pop((document["metadata"]["namespace"], document["metadata"]["name"]), None)
+
+    def prepare(self, node: PlayedNode, pod: Pod) -> str:
+        """Prepare what a pod claims, and return why that cannot be yet; nothing where it is done.
+
+        A pod has its claims reserved before it is bound, and the two are heard of in any order.
+
+        Raises:
+            InputError: the node cannot give a claim what is allocated to it.
+        """
+        found = {name: self.known.get((pod.namespace, name)) for name in pod.claims}
+        claims = {name: claim_of(one, source=name) for name, one in found.items() if one is not None}
+        late = [name for name in found if name not in claims or pod.uid not in claims[name].pods]
+        if late or pod.unmade_claims:
+            return f"claims {', '.join([*late, *pod.unmade_claims])} are not reserved for it"
+        for document in filter(None, found.values()):
+            if any(one.driver == CPU_DRIVER for one in claims[document["metadata"]["name"]].devices):
+                _prepare_cpus(node, document)
+        if held := claimed_devices(pod, claims):
+            state = node.kubelet.node.providers.devices
+            node.kubelet = node.kubelet.with_devices(replace(state, claimed={**state.claimed, pod.uid: held}))
+        return ""
+
+
+def _prepare_cpus(node: PlayedNode, document: Mapping[str, Any]) -> None:
+    topology = _policy(node.kubelet).topology
+    found = allocation_of(document, CPU_DRIVER, node.name, partial(device_cpus, topology))
+    shares = tuple(
+        Share(request, device, count, CPUMask(device_cpus(topology, device)), numa_nodes=numa_nodes)
+        for (request, device, numa_nodes), count in shares_of(found).items()
+    )
+    node.kubelet, decision = node.kubelet.claim(Claim(found.uid, found.namespace, found.name, shares))
+    if decision.rejection is not None:
+        raise InputError(f"{decision.rejection.reason}: {decision.rejection.message}", source=f"claim {found.name}")
+
+
+def release(node: PlayedNode, pod: Pod) -> None:
+    """Release the CPUs of claims that no pod of a node has any more, after one has ended."""
+    used = {(one.namespace, name) for one in node.kubelet.node.active.values() for name in one.claims}
+    for one in claims_of(node.kubelet.node.cpu).values() if pod.claims else ():
+        if one.name in pod.claims and (one.namespace, one.name) not in used:
+            node.kubelet = node.kubelet.release(one.uid)
+
+
+def _policy(kubelet: Kubelet) -> StaticPolicy:
+    if kubelet.settings.cpu is None:
+        raise InputError("needs exclusive CPUs", field=CPU_DRIVER, remedy="set cpuManagerPolicy: static")
+    return kubelet.settings.cpu
+
+
+def with_drivers(kubelet: Kubelet, member: Member) -> Kubelet:
+    """Return the kubelet of a node with the devices of its drivers.
+
+    Raises:
+        InputError: they are none that a slice could list, or the node has no CPUs to claim.
+    """
+    found = dict(kubelet.node.providers.devices.devices)
+    for driver in member.group.drivers:
+        with within(f"groups.{member.group.name}.{_FIELD}", source=member.group.source):
+            if driver == CPU_DRIVER:
+                choice_at(member.group.drivers, driver, Grouping.NUMA)
+                _policy(kubelet)
+                continue
+            devices = list_at(member.group.drivers, driver)
+            spec = {"driver": driver, "nodeName": member.name, "pool": {"name": member.name}, "devices": devices}
+            offered = current_devices([slice_of({"spec": spec}, source=driver)])
+        found |= dynamic_devices(offered, member.group.machine.pci)
+    return kubelet.with_devices(replace(kubelet.node.providers.devices, devices=found))
+
+
+class PlayedSlices:
+    """Publishes the slices of a node, in turn with those of others; used by one thread."""
+
+    def __init__(self, node: PlayedNode, objects: ClaimObjects, log: Log) -> None:
+        """Publish nothing yet.
+
+        Args:
+            node: whose drivers are played.
+            objects: at the API server.
+            log: of the play.
+        """
+        self._node = node
+        self._publishers = {
+            driver: SlicePublisher(
+                driver, node.name, Grouping(listed) if isinstance(listed, str) else Grouping.MACHINE, objects, log
+            )
+            for driver, listed in node.member.group.drivers.items()
+        }
+
+    def publish(self, now: float) -> None:
+        """Write what has changed.
+
+        Args:
+            now: seconds that only go forward.
+
+        Raises:
+            ClusterError: it is not done; the next call tries again.
+        """
+        for driver, listed in self._node.member.group.drivers.items():
+            publisher = self._publishers[driver]
+            if isinstance(listed, str):
+                publisher.publish(tuple(self._groups(publisher.grouping)), room_of(self._node.kubelet), now)
+            else:
+                publisher.write(list(listed), now)
+
+    def _groups(self, grouping: Grouping) -> Iterator[CPUGroup]:
+        policy = _policy(self._node.kubelet)
+        made = devices_of(policy.topology, grouping, self._node.member.group.machine.hardware)
+        return (one for one in made if one.cpus & ~policy.reserved)
+
+
+def room_of(kubelet: Kubelet) -> ClaimableCPUs:
+    """Return what claims have and can get of a node."""
+    node, policy = kubelet.node, _policy(kubelet)
+    free = claimable(node)
+    held = tuple(claims_of(node.cpu).values())
+    return ClaimableCPUs(free, free == node.cpu.default, held, policy.group_size, policy.rules.whole_cores)

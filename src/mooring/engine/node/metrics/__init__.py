@@ -1,1 +1,0 @@
-"""Metrics of the resource managers: their names, their labels, and how facts are counted."""

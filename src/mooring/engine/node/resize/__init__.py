@@ -1,1 +1,0 @@
-"""Resizing pods in place: what can never be, what the managers answer, and which pods wait for room."""
