@@ -17,8 +17,8 @@ from mooring.engine.cpumanager.facts import CPUsAssigned
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.node import Node
 from mooring.engine.node.facts import AdmissionBegun, AdmissionEndless, KubeletStarted
-from mooring.engine.node.metric_names import labels, pod_admission, rejection, samples
-from mooring.engine.node.metrics import Histogram, Metrics, fold, observe_duration
+from mooring.engine.node.metric_names import Histogram, labels, pod_admission, rejection, samples
+from mooring.engine.node.metrics import Metrics, fold, observe_duration
 
 REQUESTS = "topology_manager_admission_requests_total"
 ERRORS = "topology_manager_admission_errors_total"

@@ -187,6 +187,7 @@ def test_with_align_by_socket_a_pod_led_to_the_second_node_of_a_socket_gets_cpus
         feature_gates={"CPUManagerPolicyAlphaOptions": True},
     )
     plan, found = largest_requests(Question(MACHINE, config))
+    assert isinstance(plan, Plan)
     now, cpus = not_none(plan.kubelet), found.resources[0]
     elsewhere = led_elsewhere(now)
     assert [elsewhere(node, 4) for node in range(4)] == [False, True, False, True]

@@ -319,7 +319,7 @@ class Scheduler:
     def _preempt(self, pod: dict[str, Any], nodes: list[str]) -> None:
         """Let pods of lower priority make room, as the scheduler proposes them and the extender adds to them."""
         lower = {node: [one for one in self._pods.values() if _may_leave(one, node, pod)] for node in nodes}
-        asked = {
+        asked: dict[str, Any] = {
             node: {"Pods": [{"UID": one["metadata"]["uid"]} for one in victims[:1]], "NumPDBViolations": 0}
             for node, victims in lower.items()
             if victims
@@ -328,8 +328,9 @@ class Scheduler:
         if any(_leaves(one, nominated) for one in self._pods.values()):
             return
         body = json.dumps({"Pod": pod, "NodeNameToMetaVictims": asked}).encode()
-        found = (self.ask("/preempt", body) or {}).get("NodeNameToMetaVictims") if asked else {}
-        chosen = next(iter(found or ()), "")
+        answer: dict[str, Any] = (self.ask("/preempt", body) or {}) if asked else {}
+        found = answer.get("NodeNameToMetaVictims")
+        chosen: str = next(iter(found or ()), "")
         stored = {one["metadata"]["uid"]: one for one in self._server.objects[PODS].values()}
         uids = {one["UID"] for one in found[chosen]["Pods"]} if found else set()
         if chosen and not {one["UID"] for one in asked[chosen]["Pods"]} <= uids:
@@ -388,7 +389,7 @@ class Scheduler:
 
 def _may_leave(one: dict[str, Any], node: str, pod: dict[str, Any]) -> bool:
     is_there = one["spec"].get("nodeName") == node and one["status"]["phase"] == "Running"
-    return is_there and one["spec"].get("priority", 0) < pod["spec"].get("priority", 0)
+    return is_there and bool(one["spec"].get("priority", 0) < pod["spec"].get("priority", 0))
 
 
 def _leaves(one: dict[str, Any], node: str | None) -> bool:
