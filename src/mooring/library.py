@@ -90,7 +90,7 @@ def load_pods(sources: Pods, config: NodeConfiguration | None = None) -> list[Po
 def _pods(sources: Pods, gates: PodGates) -> list[Pod]:
     found: list[Pod] = []
     documents: list[Document] = []
-    for source in [sources] if isinstance(sources, (str, os.PathLike, Mapping, Pod)) else sources:
+    for source in sources if isinstance(sources, Iterable) and not isinstance(sources, (str, Mapping)) else [sources]:
         if isinstance(source, Pod):
             found += [*pods_of(with_instance_types(documents), gates=gates), source]
             documents = []

@@ -38,6 +38,21 @@ def test_a_public_class_name_is_used_once() -> None:
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
+def test_a_module_gives_a_name_to_one_thing() -> None:
+    twice = []
+    for module in modules():
+        names = Counter(
+            name.id
+            for node in tree(module).body
+            if isinstance(node, ast.Assign | ast.AnnAssign)
+            for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+            for name in ast.walk(target)
+            if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
+        )
+        twice += [f"{module.name}: {name}" for name, count in names.items() if count > 1]
+    assert twice == [], "a constant of one part of the module is read by the other"
+
+
 def test_no_folder_has_too_many_modules() -> None:
     counts = Counter(str(module.parent.relative_to(SOURCE)) for module in modules() if module.name != "__init__.py")
     assert {folder: count for folder, count in counts.items() if count > MOST_MODULES} == {}

@@ -132,6 +132,7 @@ def test_a_pod_of_python_is_that_of_a_manifest() -> None:
     [
         (lambda: load_machine(5), "machine: must be a path, the text of a file or a mapping, not a number"),  # type: ignore[arg-type]
         (lambda: load_config(["x"]), "config: must be a path, the text of a file or a mapping, not a list"),  # type: ignore[arg-type]
+        (lambda: load_pods(3), "pods: must be a path, the text of a file or a mapping, not a number"),  # type: ignore[arg-type]
         (lambda: load_pods([5]), "pods: must be a path, the text of a file or a mapping, not a number"),  # type: ignore[list-item]
         (lambda: load_config("cpuManagerPolicy: {\n"), "config:2:1: not valid YAML"),
         (lambda: plan("sockets=1 cores=2", CONFIG, {"kind": "Pod"}), "pods: "),
@@ -145,9 +146,11 @@ def test_a_wrong_argument_is_named_in_one_line(call: Callable[[], object], messa
     assert "\n" not in str(caught.value)
 
 
-def test_a_text_is_no_mask() -> None:
+def test_a_text_is_no_mask_and_no_machine() -> None:
     with pytest.raises(TypeError, match=r"CPUSet.parse\('0-3'\)"):
         CPUSet("0-3")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="machine: must be what load_machine returns"):
+        mooring.Node.fresh("epyc-7763-2s-nps4", load_config())  # type: ignore[arg-type]
 
 
 def test_every_promised_name_is_there_and_on_the_page() -> None:

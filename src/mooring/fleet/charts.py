@@ -123,7 +123,7 @@ WIDTH = 1144
 MARGIN = 24
 _LABELS = 150
 """Pixels left of the cells, for names."""
-_HEIGHT = 600
+_ROWS_HEIGHT = 600
 """Pixels of all rows together, about."""
 _TALLEST, _LOWEST = 20, 2.5
 _GAP = 22
@@ -164,7 +164,7 @@ def heatmap_svg(
         groups: of nodes.
         alone: whether it carries title and styles; not so inside a page that has both.
     """
-    row = max(_LOWEST, min(_TALLEST, _HEIGHT / max(sum(len(rows) for _, rows in groups), 1)))
+    row = max(_LOWEST, min(_TALLEST, _ROWS_HEIGHT / max(sum(len(rows) for _, rows in groups), 1)))
     margin = MARGIN if alone else 0
     left, column = margin + _LABELS, (WIDTH - 2 * margin - _LABELS) / max(len(moments), 1)
     labels, paths, tops = [], [""] * (SHADES + 1), []

@@ -117,6 +117,8 @@ class Node:
             StartRefusedError: the kubelet would not start.
         """
         info = machine.info if isinstance(machine, Machine) else machine
+        if not isinstance(info, MachineInfo):
+            raise TypeError("machine: must be what load_machine returns")
         if isinstance(config, KubeletConfig):
             kubelet, own = config, MooringConfig()
         else:

@@ -8,6 +8,7 @@ Source: Kubernetes API v1.37, policy/v1 Eviction: the object that is posted to `
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Final
@@ -47,13 +48,13 @@ def fit_parts(answer: parts.FleetFitDocument, question: FitQuestion, nodes: int)
     count = "All" if answer.fits_now >= answer.replicas else f"{answer.fits_now} of"
     yield Text(f"{count} {plural(answer.replicas, 'replica')} of {clean(answer.of)} fit now.", "bold")
     if answer.now:
-        table = new_table("node", "replicas", right=(1,))
-        ordered = sorted(answer.now.items(), key=lambda one: (-one[1], one[0]))
-        for name, replicas in ordered[:_MOST_NODES]:
-            table.add_row(clean(name), str(replicas))
+        table, by_count = new_table("replicas", "nodes", "", right=(0, 1)), defaultdict[int, list[str]](list)
+        for name, replicas in sorted(answer.now.items()):
+            by_count[replicas].append(clean(name))
+        for replicas, names in sorted(by_count.items(), reverse=True):
+            more = f" and {len(names) - _MOST_NODES} more (-o json)" if len(names) > _MOST_NODES else ""
+            table.add_row(f"{replicas} each", str(len(names)), f"{', '.join(names[:_MOST_NODES])}{more}")
         yield Padding(table, INDENT)
-        if len(ordered) > _MOST_NODES:
-            yield Padding(Text(f"{len(ordered) - _MOST_NODES} more nodes with -o json", "dim"), INDENT)
     if answer.causes:
         yield from section("Why no node takes one more", _causes_table(answer.causes))
     if answer.fits_now < answer.replicas and question.moves:
