@@ -17,8 +17,8 @@ from mooring.engine.core.decision import Cause, Fault
 from mooring.engine.core.gotext import duration_text, float_text, quote
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
 from mooring.engine.core.release import NEWEST, FeatureGates, Release
-from mooring.engine.node import start_checks as checks
-from mooring.engine.node.start_checks import Given, StartCheck, number_check, range_check
+from mooring.engine.node import validation_fields as checks
+from mooring.engine.node.validation_fields import Given, StartCheck, number_check, range_check
 from mooring.engine.topologymanager.merge import POLICIES
 from mooring.lazy import replace
 
