@@ -273,7 +273,7 @@ def main(minutes: float, more: list[str]) -> None:
             (root / name).mkdir(parents=True)
         node = played(root)
         socket = str(root / "pod-resources/kubelet.sock")
-        service = serve_pod_resources(socket, node.snapshot, Log("benchmark"))
+        service = serve_pod_resources(socket, lambda: node.snapshot().state.kubelet.node, Log("benchmark"))
         # The agent's socket is replaced when the first client connects; a kubelet's is not.
         client = PodResourcesClient(socket)
         client.listed()
