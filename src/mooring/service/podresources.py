@@ -240,8 +240,7 @@ def serve_pod_resources(path: str, node: Callable[[], Node], log: Log) -> grpc_s
         wanted = asked.pod_namespace, asked.pod_name
         found = next((pod for pod in list_message(node()).pod_resources if (pod.namespace, pod.name) == wanted), None)
         if found is None:
-            text = f"pod {asked.pod_name} in namespace {asked.pod_namespace} not found"
-            raise grpc_socket.CallRefusedError("UNKNOWN", text)
+            raise grpc_socket.CallRefusedError("UNKNOWN", "pod {} in namespace {} not found".format(*reversed(wanted)))
         return messages.GetPodResourcesResponseMessage(pod_resources=_message(found, messages.PodResourcesMessage))
 
     methods: grpc_socket.Methods = {

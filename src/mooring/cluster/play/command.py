@@ -74,7 +74,7 @@ def command(
 
     Every pod bound to one is admitted, or rejected with the kubelet's reason, message and event.
     """
-    with needs_extra("dra" if sockets else "kube", source="mooring play"):
+    with needs_extra("dra,kube" if sockets else "kube", source="mooring play"):
         cluster = event_files.load_cluster(file).cluster
         connect = partial(apiserver.cluster_of, apiserver.configuration_of(kubeconfig or None, context or None))
         played = run.PlayedCluster(

@@ -171,9 +171,8 @@ class PlayedCluster:
                 raise refusal
             with self._working(events), ExitStack() as served:
                 for node in self.members.values() if self.sockets is not None else ():
-                    served.callback(
-                        serve_pod_resources(f"{self.sockets}/{node.name}.sock", node.now, Log("play")).close
-                    )
+                    service = serve_pod_resources(f"{self.sockets}/{node.name}.sock", node.now, Log("play"))
+                    served.callback(service.close)
                 yield self.play
             self._save()
             if self.keep:
