@@ -124,7 +124,8 @@ def build(site: Path) -> None:
     with TemporaryDirectory() as folder:
         library, pyodide = Path(folder, "library"), Path(folder, "package")
         with tarfile.open(archive) as packed:
-            packed.extractall(folder, filter="data")
+            packed.extraction_filter = getattr(tarfile, "data_filter", None)  # Pythons before 3.11.4 have none
+            packed.extractall(folder)  # noqa: S202 - with that filter
         for package in (mooring, click, yaml):
             here = Path(str(package.__file__)).parent
             shutil.copytree(here, library / here.name, ignore=shutil.ignore_patterns("*.so", "__pycache__", "*.md"))

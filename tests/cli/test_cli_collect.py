@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from tests.cli.command import EXAMPLES, PODS, Answered, mooring
 from tests.cli.made_up_node import SECRET, kubelet_pods, make_root, write_pods
+from tests.values import unpack
 
 from mooring.engine.core.cpuset import CPUSet
 from mooring.inputs.machines.isolation import read_isolation
@@ -288,8 +289,7 @@ def test_the_example_is_the_made_up_node(with_state: Path, pods: Path, tmp_path:
     """Write it anew with MOORING_GOLDEN=write, and look at what changed."""
     archive, example = tmp_path / "node.tar.gz", EXAMPLES / "node"
     collected(with_state, archive, "--pods", pods, "--kubelet-version", "v1.37.1")
-    with tarfile.open(archive) as packed:
-        packed.extractall(tmp_path, filter="data")
+    unpack(archive, tmp_path)
     if os.environ.get("MOORING_GOLDEN") == "write":
         shutil.rmtree(example)
         shutil.copytree(tmp_path / "mooring-node", example, symlinks=True)
@@ -404,8 +404,7 @@ def test_what_is_no_node_archive_is_one_line(verb: tuple[str, ...], tmp_path: Pa
 @pytest.mark.parametrize("verb", ["plan", "upgrade"])
 @pytest.mark.parametrize("below", ["", "kubelet", "link"])
 def test_an_unpacked_archive_is_never_written(node: Path, small: Path, tmp_path: Path, verb: str, below: str) -> None:
-    with tarfile.open(node) as archive:
-        archive.extractall(tmp_path, filter="data")
+    unpack(node, tmp_path)
     folder = tmp_path / "mooring-node"
     (folder / "link").symlink_to(folder / "kubelet")
     before = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import gzip
 import json
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.cli.command import CORPORA, EXAMPLES, NODE, Answered, mooring
+from tests.values import unpack
 
 few = settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
@@ -292,8 +292,7 @@ DAMAGE = (None, b"", b"0-99999999\n", b"-1\n", b"\xff\n", b"99999999999999999999
 @given(data=st.data())
 def test_sysfs_with_missing_and_wrong_files(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("tree")
-    with tarfile.open(MACHINES / "qemu-a-2s4c2t-2n" / "qemu-a-2s4c2t-2n.tar.gz") as archive:
-        archive.extractall(folder, filter="data")
+    unpack(MACHINES / "qemu-a-2s4c2t-2n" / "qemu-a-2s4c2t-2n.tar.gz", folder)
     files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
     for _ in range(data.draw(st.integers(1, 6))):
         file, damage = data.draw(st.sampled_from(files)), data.draw(st.sampled_from(DAMAGE))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import tarfile
 from pathlib import Path
 
 import pytest
 from tests.cli.command import NODE as NODE_RESOURCES
 from tests.cli.command import PODS, mooring
 from tests.documents.validation import complaints
+from tests.values import unpack
 
 MACHINE = ["--machine", "sockets=2 cores=16 threads=1"]
 NODE = """apiVersion: kubelet.config.k8s.io/v1beta1
@@ -103,8 +103,7 @@ def machine(tmp_path: Path) -> Path:
     """Return the recorded machine with its PCI devices below the roots of its two sockets."""
     if not MACHINES.is_dir():
         pytest.skip("the recorded machines are not here")
-    with tarfile.open(MACHINES / NAME / f"{NAME}.tar.gz") as archive:
-        archive.extractall(tmp_path / "m", filter="data")
+    unpack(MACHINES / NAME / f"{NAME}.tar.gz", tmp_path / "m")
     (root,) = (path.parent for path in (tmp_path / "m").rglob("sys") if path.is_dir())
     links = root / "sys/bus/pci/devices"
     links.mkdir(parents=True)

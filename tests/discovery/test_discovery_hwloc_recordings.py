@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec import to_builtins
 from tests.planner.recordings import some
+from tests.values import unpack
 
 from mooring.engine.core.errors import InputError
 from mooring.inputs.machines.hardware.machine import hardware_findings, read_hardware
@@ -70,6 +70,5 @@ def test_the_archive_of_a_machine_tells_what_hwloc_recorded(name: str) -> None:
 
 @pytest.mark.parametrize("name", some(SMALL, 3) or ["absent"])
 def test_the_unpacked_folder_of_a_machine_tells_the_same(name: str, tmp_path: Path) -> None:
-    with tarfile.open(MACHINES / name / f"{name}.tar.gz") as archive:
-        archive.extractall(tmp_path, filter="tar")
+    unpack(MACHINES / name / f"{name}.tar.gz", tmp_path)
     check(tmp_path, name)

@@ -50,7 +50,8 @@ _FOLLOWS: JSONValue = JSONObject()
 """Stands for a value that is still to be read (compared by identity)."""
 
 _NO_SPACE = re.compile(rb"[^ \t\r\n]")
-_STRING_BODY = re.compile(rb'[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*+')
+# Greedy, not possessive: Python 3.11.2 does not undo a group that failed.
+_STRING_BODY = re.compile(rb'[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*')
 _NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]*+)(\.[0-9]++)?([eE][+-]?[0-9]++)?")
 _ESCAPE = re.compile(r"\\u([dD][89abAB]..)\\u([dD][c-fC-F]..)|\\u(....)|\\(.)")
 _ESCAPED_BYTE = re.compile("[\udc80-\udcff]")

@@ -30,7 +30,7 @@ from mooring.lazy import dataclass
 DEPTH = 3
 """Levels of unfinished JSON that still say something: the file, its entries, the containers of a pod."""
 
-_DATA = re.compile(rb'"data"\s*:\s*"((?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+)"')
+_DATA = re.compile(rb'"data"\s*:\s*"((?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*)"')
 _DATA_CHECKSUM = re.compile(rb'"dataChecksum"\s*:\s*([0-9]{1,20})')
 
 

@@ -25,7 +25,7 @@ DEEPEST: Final = 100
 FileMark: TypeAlias = tuple[int, int, int]
 """Inode, time of change and size: what changes when a file is replaced or written."""
 
-_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?|[{}\[\],:]|[^\s{}\[\],:"]++', re.DOTALL)
+_TOKEN: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*"?|[{}\[\],:]|[^\s{}\[\],:"]++', re.DOTALL)
 _NUMBER: Final = re.compile(r"-?[0-9]")
 _LONGEST_NUMBER: Final = 4300
 """Digits that Python converts."""
