@@ -209,9 +209,9 @@ def _dataclass(*, frozen: bool = False, slots: bool = False, **others: bool) -> 
     def decorate(cls: type) -> type:
         own = {name for name, method in vars(cls).items() if method is not None}
         names = [name for name, kind in cls.__annotations__.items() if not kind.startswith("ClassVar")]
-        replaced = {"__dict__", "__weakref__", *names}
-        space = {name: method for name, method in vars(cls).items() if name not in replaced}
-        made: Any = type(cls)(cls.__name__, cls.__bases__, space | {"__slots__": (*names,)})
+        named = dict.fromkeys(("__slots__", "__match_args__"), (*names,))
+        space = {name: method for name, method in vars(cls).items() if name not in {"__dict__", "__weakref__", *names}}
+        made: Any = type(cls)(cls.__name__, cls.__bases__, space | named)
         made.__qualname__, made.__dataclass_fields__ = cls.__qualname__, _FieldsOf(cls, made)
 
         def at_first_use(name: str) -> Callable[..., Any]:

@@ -30,12 +30,13 @@ def node(tmp_path: Path, patience: None) -> Iterator[Node]:  # noqa: ARG001 - fo
     handlers = root.handlers
     tree = made_up_machine(tmp_path / "root", 2)
     made = Node(tmp_path, tree, Listening(tmp_path / "nri.sock"))
+    before = set(threading.enumerate())
     yield made
     for agent in made.agents:
         agent.close()
     made.listening.close()
     root.handlers = handlers
     until(
-        lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("mooring-")],
+        lambda: not [one for one in set(threading.enumerate()) - before if one.name.startswith("mooring-")],
         "the agents' threads have ended",
     )
