@@ -189,7 +189,7 @@ def node_devices(
     for containers in (*held.values(), *claimed.values()):
         for resources in containers.values():
             for resource, ids in resources.items():
-                # With those that somebody holds and nobody lists any more.
+                # With those that are held and no longer listed.
                 listed = devices.get(resource, ())
                 gone = ids - {device.id for device in listed}
                 devices[resource] = (*listed, *(Device(one, healthy=False) for one in sorted(gone)))

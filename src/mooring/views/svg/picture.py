@@ -244,7 +244,7 @@ _WIDE_PAGE = 1760
 _DENSE = 512
 """CPUs from which a free L3 is one block, and the page as wide as a screen."""
 _PLAIN = frozenset({views.CPUUse.FREE, views.CPUUse.SHARED, views.CPUUse.LEFT_OUT})
-"""Uses of CPUs that nobody holds: a block of them says as much as its cells."""
+"""Uses of CPUs without a holder: a block of them says as much as its cells."""
 
 
 def svg_text(view: views.NodeView, width: int = 1200, *, bare: bool = False) -> str:
