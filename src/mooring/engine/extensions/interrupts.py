@@ -209,8 +209,8 @@ def owners_of(
         mine, wish = devices.get(pod, {}), _wish(pod, pods)
         own = {name: mask for name, mask in held.get(uid, {}).items() if mask}
         if uid not in state.pods and wish is Wish.OWN and any(mine.values()) and len(own) > 1:
-            # Each container has its devices. Devices of containers without CPUs of their own belong to all containers; a
-            # container without devices avoids interrupts.
+            # Each container has its devices. Those of containers without CPUs of their own belong to all; a container
+            # without devices avoids interrupts.
             of_all = frozenset(address for name, theirs in mine.items() if name not in own for address in theirs)
             for name, mask in own.items():
                 its = mine.get(name, frozenset()) | of_all
