@@ -541,6 +541,8 @@ def test_a_claim_that_the_node_cannot_give_is_an_event_and_its_pod_waits() -> No
     reserve(world, claim)
     blocking = [world.take(world.pod("7")) for _ in range(2)]
     world.take(made)
+    for _ in range(3):
+        world.passes(1)  # it is tried again, and the event is not sent again
     [(reason, message)] = world.events(made)
     assert (reason, world.phases(made)) == ("FailedPrepareDynamicResources", [])
     assert message.startswith("Failed to prepare dynamic resources: claim claim-1: InsufficientCPUs: device numa1 has ")

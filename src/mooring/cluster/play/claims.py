@@ -41,6 +41,8 @@ class PlayedClaims:
     """The claims of a cluster, by namespace and name, as the API server has them."""
 
     known: dict[ClaimKey, Mapping[str, Any]] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    """Uid of a pod that waits -> why its claims were not prepared, as its last event says."""
 
     def put(self, document: dict[str, Any]) -> ClaimKey:
         """Take a claim that is new or changed."""
@@ -165,6 +167,5 @@ class PlayedSlices:
 def room_of(kubelet: Kubelet) -> ClaimableCPUs:
     """Return what claims have and can get of a node."""
     node, policy = kubelet.node, _policy(kubelet)
-    free = claimable(node)
-    held = tuple(claims_of(node.cpu).values())
+    free, held = claimable(node), tuple(claims_of(node.cpu).values())
     return ClaimableCPUs(free, free == node.cpu.default, held, policy.group_size, policy.rules.whole_cores)

@@ -105,6 +105,7 @@ class Play:
         uid, node = str(document["metadata"]["uid"]), self.nodes.get(document["spec"].get("nodeName", ""))
         with self.lock:
             if node is not None and (waiting := node.waiting.pop(uid, None)) is not None and self.claims is not None:
+                self.claims.refused.pop(uid, None)
                 with suppress(InputError):
                     release(node, node.read(waiting))
             self._forget(uid)
@@ -158,8 +159,10 @@ class Play:
                 return True
         except InputError as error:
             why = f"Failed to prepare dynamic resources: {error}"
-            pod = played_pod(document, node.name, node.address, 0, annotated=False)
-            self._event(pod, pod_event(pod, "FailedPrepareDynamicResources", why))
+            if self.claims.refused.get(metadata["uid"]) != why:
+                pod = played_pod(document, node.name, node.address, 0, annotated=False)
+                self._event(pod, pod_event(pod, "FailedPrepareDynamicResources", why))
+            self.claims.refused[metadata["uid"]] = why
         node.waiting[metadata["uid"]] = document
         self.timers.enter(_CLAIM_RETRY / self.speed, 0, self._late, (node, metadata["uid"]))
         return False
@@ -327,14 +330,12 @@ class Play:
             node.problem = result.crash or ("" if result.refusal is None else result.refusal.message)
             if node.problem:
                 self.report(name, f"the kubelet does not start: {node.problem}")
-            self.write(
-                name, "PATCH", f"api/v1/nodes/{name}/status", {"status": node_status(node.kubelet, node.problem)}
-            )
+            status = {"status": node_status(node.kubelet, node.problem)}
+            self.write(name, "PATCH", f"api/v1/nodes/{name}/status", status)
             if result.started is not None:
                 for pod in [one for one in self.pods.values() if one.node == name and one.wants is not None]:
                     self._later(FIRST_RETRY / SECOND, self._ask, pod)
-            waiting = [] if node.problem or node.slow else sorted(node.waiting.values(), key=_order)
-            for document in waiting:
+            for document in [] if node.problem or node.slow else sorted(node.waiting.values(), key=_order):
                 del node.waiting[document["metadata"]["uid"]]
                 self._take(document)
 
@@ -360,9 +361,8 @@ class Play:
         pods = {
             uid: node.read(allocated(one)) for uid, one in documents.items() if one["spec"]["nodeName"] == node.name
         }
-        kubelet = node.kubelet
-        facts = NodeFacts(kubelet.info, kubelet.settings.config, kubelet.mooring)
-        found = restored(NodeKind("", facts, kubelet.settings), state, pods)
+        facts = NodeFacts(node.kubelet.info, node.kubelet.settings.config, node.kubelet.mooring)
+        found = restored(NodeKind("", facts, node.kubelet.settings), state, pods)
         if isinstance(found, str):
             self.report(node.name, f"its saved state is not used: {found}")
             return
