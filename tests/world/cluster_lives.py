@@ -29,8 +29,7 @@ from mooring.published.observation import EngineObserver
 from mooring.service.apiserver import ClusterError
 
 _QUIET = 130
-"""Seconds without faults after which everybody has heard of everything: a watch that is silent is given up, and what it did not
-show settles."""
+"""Seconds without faults after which everybody has heard of everything, and what lists did not show has settled."""
 _ASSUMED = 600.0
 """Seconds for which an extender counts a bind that is not confirmed."""
 _SETTLING = 80.0
