@@ -2,7 +2,7 @@
 
 A :class:`Shape` is regular: every NUMA node, socket and L3 has equally many cores. The hardware view says so directly;
 the kubelet's view is made from the same places by cAdvisor's own rules
-(:func:`mooring.inputs.machines.cadvisor_topology.place_caches`), so that an L3 becomes a node cache or an uncore cache
+(:func:`mooring.inputs.machines.cadvisor.place_caches`), so that an L3 becomes a node cache or an uncore cache
 exactly as it would on the real machine.
 """
 
@@ -16,7 +16,7 @@ from mooring.engine.core.bits import CPUMask, mask_of
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import CPUKind, Hardware, HardwareCPU, HardwareNode, HardwarePages
 from mooring.engine.core.machineinfo import Cache, Core, HugePages, MachineInfo, NUMANode
-from mooring.inputs.machines.cadvisor_topology import place_caches
+from mooring.inputs.machines.cadvisor import place_caches
 from mooring.lazy import dataclass
 
 CLUSTER_CORES: Final = 4
