@@ -158,61 +158,57 @@ _PCI: Final = "sys/bus/pci/devices"
 
 def tree_of(description: Description, name: str) -> ArchiveTree:
     """Return the files that the kernel of such a machine has, in which both readers find it again."""
-    files = {path: f"{text}\n".encode() for path, text in _files(description)}
+    online = mask_of(description.cpus)
+    texts = {
+        f"{_CPUS}/online": list_text(online),
+        f"{_CPUS}/present": list_text(online | description.offline),
+        "proc/hwloc-nofile-info": f"Architecture: {description.architecture}\nPageSize: {description.page_size}",
+        "proc/cpuinfo": "\n\n".join(_processors(description)),
+        **{f"sys/devices/{counter}/cpus": list_text(mask) for counter, mask in description.core_types.items()},
+    }
+    if description.allowed is not None:
+        texts |= {
+            "proc/mounts": "none /sys/fs/cgroup cgroup2 rw 0 0",
+            "proc/self/cpuset": "/",
+            "sys/fs/cgroup/cgroup.controllers": "cpuset",
+            "sys/fs/cgroup/cpuset.cpus.effective": list_text(description.allowed),
+        }
+    for cpu, clocks in description.clocks.items():
+        texts |= {f"{_CPUS}/cpu{cpu}/{file}": str(value) for file, value in clocks.items()}
+    texts.update(_topology(description.cpus))
+    texts.update(_caches(description.caches))
+    texts.update(_memory(description))
     links = {
         f"{_NODES}/node{place.node}/cpu{cpu}": f"../../cpu/cpu{cpu}"
         for cpu, place in description.cpus.items()
         if place.node is not None
     }
-    links |= {
-        f"{_NODES}/node{node.id}/access0/initiators/node{near}": f"../../../node{near}"
-        for node in description.nodes
-        for near in node.near
-    }
-    links |= {
-        f"{_PCI}/{device.address}": f"../../../devices/{device.root}/{device.address}"
-        for device in description.pci
-        if device.root
-    }
+    for node in description.nodes:
+        folder = f"{_NODES}/node{node.id}/access0/initiators"
+        links |= {f"{folder}/node{near}": f"../../../node{near}" for near in node.near}
+    for device in description.pci:
+        folder = f"{_PCI}/{device.address}"
+        if device.root:
+            links[folder] = f"../../../devices/{device.root}/{device.address}"
+            folder = f"sys/devices/{device.root}/{device.address}"
+        texts |= {
+            f"{folder}/class": f"0x{device.class_code}",
+            f"{folder}/vendor": f"0x{device.vendor}",
+            f"{folder}/device": f"0x{device.device}",
+            f"{folder}/numa_node": str(-1 if device.numa is None else device.numa),
+        }
+    files = {path: f"{text}\n".encode() for path, text in texts.items()}
     return ArchiveTree(name, files, links, [f"{_CPUS}/cpu{cpu}" for cpu in members(description.offline)])
 
 
-def _files(description: Description) -> Iterator[tuple[str, str]]:
-    online = mask_of(description.cpus)
-    yield f"{_CPUS}/online", list_text(online)
-    yield f"{_CPUS}/present", list_text(online | description.offline)
-    yield "proc/hwloc-nofile-info", f"Architecture: {description.architecture}\nPageSize: {description.page_size}"
-    if description.allowed is not None:
-        yield "proc/mounts", "none /sys/fs/cgroup cgroup2 rw 0 0"
-        yield "proc/self/cpuset", "/"
-        yield "sys/fs/cgroup/cgroup.controllers", "cpuset"
-        yield "sys/fs/cgroup/cpuset.cpus.effective", list_text(description.allowed)
-    yield from _topology(description.cpus)
-    indexes: dict[int, int] = defaultdict(int)
-    for cache in sorted(description.caches, key=lambda cache: (cache.level, cache.kind)):
-        text = mask_text(cache.cpus)
-        for cpu in members(cache.cpus):
-            folder = f"{_CPUS}/cpu{cpu}/cache/index{indexes[cpu]}"
-            indexes[cpu] += 1
-            yield f"{folder}/level", str(cache.level)
-            yield f"{folder}/type", cache.kind
-            yield f"{folder}/size", f"{cache.size // 1024}K"
-            yield f"{folder}/shared_cpu_map", text
-            if cache.id is not None:
-                yield f"{folder}/id", str(cache.id)
-    yield from _node_files(description)
-    yield from _machine_files(description)
-    for cpu, clocks in description.clocks.items():
-        for file, value in clocks.items():
-            yield f"{_CPUS}/cpu{cpu}/{file}", str(value)
-    for counter, mask in description.core_types.items():
-        yield f"sys/devices/{counter}/cpus", list_text(mask)
-    for device in description.pci:
-        folder = f"sys/devices/{device.root}/{device.address}" if device.root else f"{_PCI}/{device.address}"
-        yield f"{folder}/class", f"0x{device.class_code}"
-        yield f"{folder}/vendor", f"0x{device.vendor}"
-        yield f"{folder}/device", f"0x{device.device}"
-        yield f"{folder}/numa_node", str(-1 if device.numa is None else device.numa)
+def _processors(description: Description) -> Iterator[str]:
+    """Yield the blocks of ``/proc/cpuinfo``; a kubelet on x86 does not start without a clock."""
+    for cpu, place in sorted(description.cpus.items()):
+        lines = [f"processor\t: {cpu}", *([f"vendor_id\t: {description.vendor}"] if description.vendor else ())]
+        lines.append("cpu MHz\t\t: 0.000")
+        if description.architecture in ("x86_64", "i686"):
+            lines += [f"physical id\t: {place.package_id}", f"core id\t\t: {place.core_id}", "flags\t\t: lm"]
+        yield "\n".join(lines)
 
 
 _SETS: Final[tuple[tuple[str, Callable[[DescribedCPU], object]], ...]] = (
@@ -236,23 +232,40 @@ def _topology(cpus: Mapping[int, DescribedCPU]) -> Iterator[tuple[str, str]]:
                 text = mask_text(mask_of(group))
                 yield from ((f"{_CPUS}/cpu{cpu}/topology/{file}", text) for cpu in group)
     for cpu, place in cpus.items():
-        folder = f"{_CPUS}/cpu{cpu}/topology"
-        numbers = (
-            ("core_id", place.core_id),
-            ("physical_package_id", place.package_id),
-            ("die_id", place.die),
-            ("book_id", place.book),
-            ("drawer_id", place.drawer),
-        )
-        yield from ((f"{folder}/{file}", str(number)) for file, number in numbers if number is not None)
+        numbers = {
+            "core_id": place.core_id,
+            "physical_package_id": place.package_id,
+            "die_id": place.die,
+            "book_id": place.book,
+            "drawer_id": place.drawer,
+        }
+        for file, number in numbers.items():
+            if number is not None:
+                yield f"{_CPUS}/cpu{cpu}/topology/{file}", str(number)
 
 
-def _node_files(description: Description) -> Iterator[tuple[str, str]]:
+def _caches(caches: Iterable[DescribedCache]) -> Iterator[tuple[str, str]]:
+    indexes: dict[int, int] = defaultdict(int)
+    for cache in sorted(caches, key=lambda cache: (cache.level, cache.kind)):
+        text = mask_text(cache.cpus)
+        for cpu in members(cache.cpus):
+            folder = f"{_CPUS}/cpu{cpu}/cache/index{indexes[cpu]}"
+            indexes[cpu] += 1
+            yield f"{folder}/level", str(cache.level)
+            yield f"{folder}/type", cache.kind
+            yield f"{folder}/size", f"{cache.size // 1024}K"
+            yield f"{folder}/shared_cpu_map", text
+            if cache.id is not None:
+                yield f"{folder}/id", str(cache.id)
+
+
+def _memory(description: Description) -> Iterator[tuple[str, str]]:
     cpus: dict[int | None, list[int]] = defaultdict(list)
     for cpu, place in description.cpus.items():
         cpus[place.node].append(cpu)
     if description.nodes:
         yield f"{_NODES}/online", list_text(mask_of(node.id for node in description.nodes))
+    pools: dict[int, int] = defaultdict(int)
     for node in description.nodes:
         folder, mask = f"{_NODES}/node{node.id}", mask_of(cpus[node.id])
         yield f"{folder}/cpumap", mask_text(mask)
@@ -262,32 +275,13 @@ def _node_files(description: Description) -> Iterator[tuple[str, str]]:
             yield f"{folder}/distance", str(LOCAL_DISTANCE)
         elif node.distances:
             yield f"{folder}/distance", " ".join(map(str, node.distances))
-        yield from _pool_files(f"{folder}/hugepages", {pool.page_size: pool.num_pages for pool in node.pools})
-
-
-def _pool_files(folder: str, pools: Mapping[int, int]) -> Iterator[tuple[str, str]]:
-    for size, pages in pools.items():
-        yield f"{folder}/hugepages-{size}kB/nr_hugepages", str(pages)
-
-
-def _machine_files(description: Description) -> Iterator[tuple[str, str]]:
-    total = sum(node.size for node in description.nodes) or description.memory
-    yield "proc/meminfo", f"MemTotal: {total // 1024} kB\nSwapTotal: 0 kB"
-    pools: dict[int, int] = defaultdict(int)
-    for node in description.nodes:
         for pool in node.pools:
             pools[pool.page_size] += pool.num_pages
-    yield from _pool_files("sys/kernel/mm/hugepages", pools)
-    is_x86 = description.architecture in ("x86_64", "i686")
-    blocks = []
-    for cpu, place in sorted(description.cpus.items()):
-        lines = [f"processor\t: {cpu}", *([f"vendor_id\t: {description.vendor}"] if description.vendor else ())]
-        # A kubelet on x86 does not start without a clock.
-        lines.append("cpu MHz\t\t: 0.000")
-        if is_x86:
-            lines += [f"physical id\t: {place.package_id}", f"core id\t\t: {place.core_id}", "flags\t\t: lm"]
-        blocks.append("\n".join(lines))
-    yield "proc/cpuinfo", "\n\n".join(blocks)
+            yield f"{folder}/hugepages/hugepages-{pool.page_size}kB/nr_hugepages", str(pool.num_pages)
+    for size, pages in pools.items():
+        yield f"sys/kernel/mm/hugepages/hugepages-{size}kB/nr_hugepages", str(pages)
+    total = sum(node.size for node in description.nodes) or description.memory
+    yield "proc/meminfo", f"MemTotal: {total // 1024} kB\nSwapTotal: 0 kB"
 
 
 def mask_text(mask: int) -> str:

@@ -95,10 +95,38 @@ def read_xml(data: bytes, source: str) -> Element:
     Raises:
         InputError: not XML, entities of its own, nested too deeply or too many elements; with line and column.
     """
-    reader = _Reader(source)
+    parser = expat.ParserCreate()
+    parser.buffer_text = True
+    document = Element("", {}, source)
+    opened = [document]
+    count = 0
+
+    def place() -> str:
+        return f"{source}:{parser.CurrentLineNumber}:{parser.CurrentColumnNumber + 1}"
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        nonlocal count
+        count += 1
+        if len(opened) > DEEPEST or count > MOST_ELEMENTS:
+            limit = f"{DEEPEST} levels deep" if len(opened) > DEEPEST else f"{MOST_ELEMENTS} elements"
+            raise InputError(f"more than {limit}", source=place(), remedy="no machine needs that")
+        element = Element(tag, attributes, place())
+        opened[-1].children.append(element)
+        opened.append(element)
+
+    def text(characters: str) -> None:
+        opened[-1].text += characters
+
+    def entity(name: str, *_rest: object) -> None:
+        raise InputError(f"declares the entity {name!r:.40}", source=place(), remedy="remove its DOCTYPE")
+
+    parser.StartElementHandler = start
+    parser.EndElementHandler = lambda _tag: opened.pop()
+    parser.CharacterDataHandler = text
+    parser.EntityDeclHandler = entity
     try:
         is_cells = data.lstrip().startswith(b"<cell ")
-        reader.parser.Parse(b"<cells>%b</cells>" % data if is_cells else data, True)
+        parser.Parse(b"<cells>%b</cells>" % data if is_cells else data, True)
     except expat.ExpatError as error:
         problem = expat.ErrorString(error.code)
         raise InputError(
@@ -106,43 +134,7 @@ def read_xml(data: bytes, source: str) -> Element:
         ) from None
     except (LookupError, ValueError) as error:  # of the codec that the first line names
         raise InputError(f"not valid XML: {error}", source=f"{source}:1", remedy="capture it again") from None
-    return reader.root
-
-
-class _Reader:
-    """Builds elements from the parser's events."""
-
-    def __init__(self, source: str) -> None:
-        self.source = source
-        self.root = Element("", {}, source)
-        self._open = [self.root]
-        self._count = 0
-        self.parser = expat.ParserCreate()
-        self.parser.buffer_text = True
-        self.parser.StartElementHandler = self._start
-        self.parser.EndElementHandler = lambda _tag: self._open.pop()
-        self.parser.CharacterDataHandler = self._text
-        self.parser.EntityDeclHandler = self._entity
-
-    def _place(self) -> str:
-        return f"{self.source}:{self.parser.CurrentLineNumber}:{self.parser.CurrentColumnNumber + 1}"
-
-    def _start(self, tag: str, attributes: dict[str, str]) -> None:
-        self._count += 1
-        if len(self._open) > DEEPEST or self._count > MOST_ELEMENTS:
-            limit = f"{DEEPEST} levels deep" if len(self._open) > DEEPEST else f"{MOST_ELEMENTS} elements"
-            raise InputError(f"more than {limit}", source=self._place(), remedy="no machine needs that")
-        element = Element(tag, attributes, self._place())
-        if self._count == 1:
-            self.root = element
-        self._open[-1].children.append(element)
-        self._open.append(element)
-
-    def _text(self, text: str) -> None:
-        self._open[-1].text += text
-
-    def _entity(self, name: str, *_rest: object) -> None:
-        raise InputError(f"declares the entity {name!r:.40}", source=self._place(), remedy="remove its DOCTYPE")
+    return document.children[0]
 
 
 _UNITS: Final = {"B": 1, "bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10**6}
