@@ -383,7 +383,7 @@ def shipped_machine(name: str) -> Machine:
     [shape], amounts = composition.parts_of(f"{entry.text} {entry.assumed}", lambda _: False)
     assumed = tuple(entry.assumed.split())
     untold = {composition.part_of(word) for word in assumed} | {composition.OF_PAGES}
-    parts = (compact.OF_MEMORY, composition.OF_PAGES, composition.OF_DEVICES)
+    parts = (description.OF_MEMORY, composition.OF_PAGES, composition.OF_DEVICES)
     origin = MachineOrigin("shipped machine", tuple(one for one in parts if one in untold), assumed)
     machine = composition.with_amounts(compact.parse_compact(shape), amounts)
     return replace(machine, name=name, origin=origin, findings=compact.compact_findings(machine))

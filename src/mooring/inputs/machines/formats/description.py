@@ -11,15 +11,25 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import MachineOrigin, PCIDevice, PublishedNode
 from mooring.engine.core.machineinfo import HugePages
 from mooring.inputs.machines.archive import ArchiveTree
-from mooring.inputs.machines.compact import ASSUMED_NODE_MEMORY, MAX_BYTES, MAX_CPUS, MAX_NODES, OF_MEMORY
 from mooring.lazy import dataclass, field
 
+MAX_CPUS: Final = 8192
+"""CPUs that a described machine may have; Linux has no more (NR_CPUS)."""
+MAX_NODES: Final = 1024
+"""NUMA nodes that it may have; Linux has no more (NODES_SHIFT 10)."""
+MAX_BYTES: Final = 2**60
+"""Memory that it may have (1Ei); the managers count in 64 bits."""
+MAX_DEVICES: Final = 4096
+"""Devices of a resource that a NUMA node may have."""
+OF_MEMORY: Final = "memory"
+"""What a format may leave open, and the key for it."""
 LOCAL_DISTANCE: Final = 10
 REMOTE_DISTANCE: Final = 20
 """Distances where the firmware has no table. Source: Linux, include/linux/topology.h."""
 MEMORY_OF_A_CPU: Final = 4 * 2**30
 """Assumed where a file does not tell the memory: general-purpose servers have about 4 GiB for each CPU."""
 ASSUMED_MEMORY: Final = "4Gi of memory for each CPU"
+ASSUMED_NODE_MEMORY: Final = "4Gi of memory for each NUMA node"
 ASSUMED_DISTANCES: Final = f"distances {LOCAL_DISTANCE} and {REMOTE_DISTANCE}"
 ASSUMED_CORES: Final = "every CPU is a core"
 OF_DISTANCES: Final = "distances"

@@ -17,10 +17,17 @@ from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
 from mooring.inputs.decoding import fields as reading
 from mooring.inputs.decoding.fields import as_mapping, each_at, list_at, mapping_at, name_at, text_at, within
 from mooring.inputs.decoding.quantities import HUGE_PAGES, not_a_quantity, quantity_text
-from mooring.inputs.machines.compact import MAX_BYTES, MAX_CPUS, MAX_DEVICES, OF_MEMORY
 from mooring.inputs.machines.formats import description
 from mooring.inputs.machines.formats.cpulists import places_of
-from mooring.inputs.machines.formats.description import DescribedNode, Description, row_of
+from mooring.inputs.machines.formats.description import (
+    MAX_BYTES,
+    MAX_CPUS,
+    MAX_DEVICES,
+    OF_MEMORY,
+    DescribedNode,
+    Description,
+    row_of,
+)
 from mooring.inputs.machines.formats.linux_tools import described_table
 from mooring.lazy import replace
 
