@@ -12,7 +12,7 @@ from mooring.engine.core.topology import discover_topology
 from mooring.inputs.machines.archive import ArchiveTree
 from mooring.inputs.machines.cadvisor import read_machine_info
 from mooring.inputs.machines.compact import parse_compact
-from mooring.inputs.machines.hardware.machine import read_hardware
+from mooring.inputs.machines.hardware import read_hardware
 
 GIB = 2**30
 EXAMPLE = "sockets=2 numa=4 cores=16 threads=2 l3=8 memory=64Gi"

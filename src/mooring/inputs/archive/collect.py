@@ -29,12 +29,11 @@ from mooring.inputs.configuration.sources import ConfigurationSource
 from mooring.inputs.machines.archive import archive_bytes
 from mooring.inputs.machines.cadvisor_probe import read_problem
 from mooring.inputs.machines.capture import Capture, capture_isolation, capture_machine
-from mooring.inputs.machines.tree import KubeletProcess, Tree
+from mooring.inputs.machines.tree import CPUS, KubeletProcess, Tree
 from mooring.lazy import dataclass, field
 
 ANONYMOUS_NODE: Final = "node-1"
 KUBELET_ROOT: Final = "/var/lib/kubelet"
-_CPUS: Final = "sys/devices/system/cpu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +104,9 @@ def collect(tree: Tree, request: CollectRequest) -> Collection:
     Raises:
         InputError: there is no machine in the tree, or documents that were handed over cannot be used.
     """
-    if not tree.is_dir(_CPUS):
+    if not tree.is_dir(CPUS):
         remedy = "name the root directory of a computer with --root; in a debugging pod it is /host"
-        raise InputError(f"has no {_CPUS}", source=tree.name, field="--root", remedy=remedy)
+        raise InputError(f"has no {CPUS}", source=tree.name, field="--root", remedy=remedy)
     machine = capture_machine(tree)
     isolation = capture_isolation(tree, service_names=not request.anonymous)
     unread = {**machine.unread, **isolation.unread}

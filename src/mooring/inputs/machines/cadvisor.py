@@ -29,7 +29,7 @@ from typing import Final, TypeAlias
 from mooring.engine.core.gotext import GoSyntaxError, atoi, quote
 from mooring.engine.core.machineinfo import Cache, Core, MachineInfo, NUMANode
 from mooring.inputs.machines import cadvisor_probe as probe
-from mooring.inputs.machines.tree import Tree
+from mooring.inputs.machines.tree import CPUS, NODES, Tree
 from mooring.lazy import replace
 
 _CORE_LEVELS: Final = 2
@@ -88,7 +88,7 @@ def read_caches(tree: Tree, cpu: int, *, has_ids: bool) -> list[SharedCache] | N
         cpu: CPU id.
         has_ids: False on s390x, where cAdvisor does not read ``id`` and uses 0.
     """
-    folder = f"{probe.CPUS}/cpu{cpu}/cache"
+    folder = f"{CPUS}/cpu{cpu}/cache"
     names = tree.names(folder)
     if not names and not tree.is_dir(folder):
         return None
@@ -125,9 +125,9 @@ def read_topology(tree: Tree, online: int, *, is_s390x: bool) -> tuple[tuple[NUM
         ProbeError: one file of any node is worse than missing; cAdvisor then has no topology and 0 CPUs.
     """
     nodes: list[NUMANode] = []
-    names = [name for name in tree.names(probe.NODES) if _NODE_ENTRY.fullmatch(name)]
+    names = [name for name in tree.names(NODES) if _NODE_ENTRY.fullmatch(name)]
     for name in names:
-        folder = f"{probe.NODES}/{name}"
+        folder = f"{NODES}/{name}"
         number = _number(_NODE_DIGITS, name)
         # Membership follows the links alone; the node's own cpulist is never read.
         cores, caches = _read_cores(tree, online, folder, probe.cpu_entries(tree, folder), is_s390x=is_s390x)
@@ -139,16 +139,16 @@ def read_topology(tree: Tree, online: int, *, is_s390x: bool) -> tuple[tuple[NUM
     # Kernels without NUMA: a node of every package (spec: topology.md section 3.5). Its id is the package's, memory is
     # never filled in, and offline CPUs count. The kubelet's order of these nodes is random (a Go map); ascending is as
     # good as any and the same in every run.
-    cpus = probe.cpu_entries(tree, probe.CPUS)
+    cpus = probe.cpu_entries(tree, CPUS)
     if not cpus:
-        raise probe.ProbeError(f"no CPU is available, cpusPath: /{probe.CPUS}")
+        raise probe.ProbeError(f"no CPU is available, cpusPath: /{CPUS}")
     packages: dict[int, list[str]] = {}
     for name in cpus:
-        package = probe.number_attribute(tree, f"{probe.CPUS}/{name}/topology/physical_package_id")
+        package = probe.number_attribute(tree, f"{CPUS}/{name}/topology/physical_package_id")
         if package is not None:
             packages.setdefault(package, []).append(name)
     for package, members in sorted(packages.items()):
-        cores, caches = _read_cores(tree, online, probe.CPUS, members, is_s390x=is_s390x)
+        cores, caches = _read_cores(tree, online, CPUS, members, is_s390x=is_s390x)
         nodes.append(NUMANode(package, memory=0, cores=cores, caches=caches))
     return tuple(nodes), len(cpus)
 
@@ -230,13 +230,13 @@ def read_machine_info(tree: Tree) -> tuple[MachineInfo, str, str]:
         if found := set(re.findall(line, cpuinfo, re.MULTILINE)):
             return len(found)
         seen: set[tuple[str, str]] = set()
-        for name in probe.cpu_entries(tree, probe.CPUS):
+        for name in probe.cpu_entries(tree, CPUS):
             number = _CPU_DIGITS.match(name)
             if number is None:
                 return 0
             if not probe.is_online(online, int(number[1][-20:])):
                 continue
-            folder = f"{probe.CPUS}/{name}/topology"
+            folder = f"{CPUS}/{name}/topology"
             value, package = (tree.read(f"{folder}/{file}") for file in (attribute, "physical_package_id"))
             seen.add(("0" if value is None else probe.trim(value), "0" if package is None else probe.trim(package)))
         return len(seen)
@@ -301,12 +301,12 @@ def architecture(tree: Tree) -> str:
     for name, sign in _CPUINFO_SIGNS:
         if sign.search(cpuinfo):
             return name
-    return "s390x" if tree.exists(f"{probe.CPUS}/cpu0/topology/book_id") else ""
+    return "s390x" if tree.exists(f"{CPUS}/cpu0/topology/book_id") else ""
 
 
 _VENDOR: Final = re.compile(r"vendor_id[\t\n\f\r ]*:[\t\n\f\r ]*([0-9A-Za-z_]+)")
 _CLOCK_MHZ: Final = re.compile(r"(?:cpu MHz|CPU MHz|clock)[\t\n\f\r ]*:[\t\n\f\r ]*([0-9]+\.[0-9]+)(?:MHz)?")
-_FASTEST_KHZ: Final = f"{probe.CPUS}/cpu0/cpufreq/cpuinfo_max_freq"
+_FASTEST_KHZ: Final = f"{CPUS}/cpu0/cpufreq/cpuinfo_max_freq"
 _CLOCKLESS: Final = ("mips64", "390", "aarch64", "arm", "riscv64")
 """Parts of architecture names for which cAdvisor accepts that nothing tells the clock speed."""
 

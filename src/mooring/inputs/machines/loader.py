@@ -30,9 +30,9 @@ with lazily():
     from mooring.inputs.decoding import files
     from mooring.inputs.machines import cadvisor, compact, composition, interrupts, machineinfo_json
     from mooring.inputs.machines import differences as compared
+    from mooring.inputs.machines import hardware as found_hardware
     from mooring.inputs.machines import tree as trees
     from mooring.inputs.machines.formats import description, recognition
-    from mooring.inputs.machines.hardware import machine as found_hardware
 
 LIVE: Final = "live"
 """Names this computer; an empty source does as well."""

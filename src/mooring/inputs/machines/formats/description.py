@@ -11,6 +11,7 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import MachineOrigin, PCIDevice, PublishedNode
 from mooring.engine.core.machineinfo import HugePages
 from mooring.inputs.machines.archive import ArchiveTree
+from mooring.inputs.machines.tree import CPUS, NODES, PCI_DEVICES
 from mooring.lazy import dataclass, field
 
 MAX_CPUS: Final = 8192
@@ -161,17 +162,12 @@ def check_ids(description: Description, source: str) -> None:
             raise InputError(problem, source=source, remedy="capture it again")
 
 
-_CPUS: Final = "sys/devices/system/cpu"
-_NODES: Final = "sys/devices/system/node"
-_PCI: Final = "sys/bus/pci/devices"
-
-
 def tree_of(description: Description, name: str) -> ArchiveTree:
     """Return the files that the kernel of such a machine has, in which both readers find it again."""
     online = mask_of(description.cpus)
     texts = {
-        f"{_CPUS}/online": list_text(online),
-        f"{_CPUS}/present": list_text(online | description.offline),
+        f"{CPUS}/online": list_text(online),
+        f"{CPUS}/present": list_text(online | description.offline),
         "proc/hwloc-nofile-info": f"Architecture: {description.architecture}\nPageSize: {description.page_size}",
         "proc/cpuinfo": "\n\n".join(_processors(description)),
         **{f"sys/devices/{counter}/cpus": list_text(mask) for counter, mask in description.core_types.items()},
@@ -184,20 +180,20 @@ def tree_of(description: Description, name: str) -> ArchiveTree:
             "sys/fs/cgroup/cpuset.cpus.effective": list_text(description.allowed),
         }
     for cpu, clocks in description.clocks.items():
-        texts |= {f"{_CPUS}/cpu{cpu}/{file}": str(value) for file, value in clocks.items()}
+        texts |= {f"{CPUS}/cpu{cpu}/{file}": str(value) for file, value in clocks.items()}
     texts.update(_topology(description.cpus))
     texts.update(_caches(description.caches))
     texts.update(_memory(description))
     links = {
-        f"{_NODES}/node{place.node}/cpu{cpu}": f"../../cpu/cpu{cpu}"
+        f"{NODES}/node{place.node}/cpu{cpu}": f"../../cpu/cpu{cpu}"
         for cpu, place in description.cpus.items()
         if place.node is not None
     }
     for node in description.nodes:
-        folder = f"{_NODES}/node{node.id}/access0/initiators"
+        folder = f"{NODES}/node{node.id}/access0/initiators"
         links |= {f"{folder}/node{near}": f"../../../node{near}" for near in node.near}
     for device in description.pci:
-        folder = f"{_PCI}/{device.address}"
+        folder = f"{PCI_DEVICES}/{device.address}"
         if device.root:
             links[folder] = f"../../../devices/{device.root}/{device.address}"
             folder = f"sys/devices/{device.root}/{device.address}"
@@ -208,7 +204,7 @@ def tree_of(description: Description, name: str) -> ArchiveTree:
             f"{folder}/numa_node": str(-1 if device.numa is None else device.numa),
         }
     files = {path: f"{text}\n".encode() for path, text in texts.items()}
-    return ArchiveTree(name, files, links, [f"{_CPUS}/cpu{cpu}" for cpu in members(description.offline)])
+    return ArchiveTree(name, files, links, [f"{CPUS}/cpu{cpu}" for cpu in members(description.offline)])
 
 
 def _processors(description: Description) -> Iterator[str]:
@@ -240,7 +236,7 @@ def _topology(cpus: Mapping[int, DescribedCPU]) -> Iterator[tuple[str, str]]:
         for key, group in sharers.items():
             if key is not None:
                 text = mask_text(mask_of(group))
-                yield from ((f"{_CPUS}/cpu{cpu}/topology/{file}", text) for cpu in group)
+                yield from ((f"{CPUS}/cpu{cpu}/topology/{file}", text) for cpu in group)
     for cpu, place in cpus.items():
         numbers = {
             "core_id": place.core_id,
@@ -251,7 +247,7 @@ def _topology(cpus: Mapping[int, DescribedCPU]) -> Iterator[tuple[str, str]]:
         }
         for file, number in numbers.items():
             if number is not None:
-                yield f"{_CPUS}/cpu{cpu}/topology/{file}", str(number)
+                yield f"{CPUS}/cpu{cpu}/topology/{file}", str(number)
 
 
 def _caches(caches: Iterable[DescribedCache]) -> Iterator[tuple[str, str]]:
@@ -259,7 +255,7 @@ def _caches(caches: Iterable[DescribedCache]) -> Iterator[tuple[str, str]]:
     for cache in sorted(caches, key=lambda cache: (cache.level, cache.kind)):
         text = mask_text(cache.cpus)
         for cpu in members(cache.cpus):
-            folder = f"{_CPUS}/cpu{cpu}/cache/index{indexes[cpu]}"
+            folder = f"{CPUS}/cpu{cpu}/cache/index{indexes[cpu]}"
             indexes[cpu] += 1
             yield f"{folder}/level", str(cache.level)
             yield f"{folder}/type", cache.kind
@@ -274,10 +270,10 @@ def _memory(description: Description) -> Iterator[tuple[str, str]]:
     for cpu, place in description.cpus.items():
         cpus[place.node].append(cpu)
     if description.nodes:
-        yield f"{_NODES}/online", list_text(mask_of(node.id for node in description.nodes))
+        yield f"{NODES}/online", list_text(mask_of(node.id for node in description.nodes))
     pools: dict[int, int] = defaultdict(int)
     for node in description.nodes:
-        folder, mask = f"{_NODES}/node{node.id}", mask_of(cpus[node.id])
+        folder, mask = f"{NODES}/node{node.id}", mask_of(cpus[node.id])
         yield f"{folder}/cpumap", mask_text(mask)
         yield f"{folder}/cpulist", list_text(mask)
         yield f"{folder}/meminfo", f"Node {node.id} MemTotal: {node.size // 1024} kB"

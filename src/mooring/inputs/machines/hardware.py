@@ -31,9 +31,9 @@ from typing import Final, TypeAlias
 from mooring.engine.core.bits import CPUMask, list_text, mask_of, members
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Finding, Hardware, HardwareCPU, HardwareNode
-from mooring.inputs.machines.hardware import numanodes
-from mooring.inputs.machines.hardware.cores import CPUS, read_cpus, read_kinds
-from mooring.inputs.machines.hardware.kernelfiles import (
+from mooring.inputs.machines import numanodes
+from mooring.inputs.machines.cores import read_cpus, read_kinds
+from mooring.inputs.machines.kernelfiles import (
     Quirks,
     allowed_files,
     parse_list,
@@ -42,8 +42,8 @@ from mooring.inputs.machines.hardware.kernelfiles import (
     read_quirks,
     read_uint,
 )
-from mooring.inputs.machines.hardware.numanodes import NODES, MemoryNode, Nest, list_nodes, read_distances
-from mooring.inputs.machines.tree import Tree
+from mooring.inputs.machines.numanodes import MemoryNode, Nest, list_nodes, read_distances
+from mooring.inputs.machines.tree import CPUS, NODES, Tree
 
 
 def read_hardware(tree: Tree) -> Hardware:

@@ -25,13 +25,10 @@ from mooring.engine.core.bits import CPUMask, members
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import CPUKind
-from mooring.inputs.machines.hardware.kernelfiles import HIGHEST_ID, Quirks, read_int, read_list, read_mask, read_uint
-from mooring.inputs.machines.hardware.numanodes import Nest
-from mooring.inputs.machines.tree import Tree
+from mooring.inputs.machines.kernelfiles import HIGHEST_ID, Quirks, read_int, read_list, read_mask, read_uint
+from mooring.inputs.machines.numanodes import Nest
+from mooring.inputs.machines.tree import CPUS, Tree
 from mooring.lazy import dataclass, field
-
-CPUS: Final = "sys/devices/system/cpu"
-"""Folder of all CPUs."""
 
 _CPU_NAME: Final = re.compile(r"cpu([0-9]{1,7})")
 _NEW_NAMES: Final = ("package_cpus", "core_cpus")
