@@ -18,11 +18,10 @@ import msgspec
 from mooring.engine.core.cpuset import HIGHEST_CPU
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.gotext import INT64_MAX
-from mooring.engine.core.machine import Finding, Machine, MachineOrigin, SourcePlace
+from mooring.engine.core.machine import Finding, Machine, MachineOrigin
 from mooring.engine.core.machineinfo import HIGHEST_NODE, Cache, Core, HugePages, MachineInfo, MemoryModules, NUMANode
 from mooring.inputs.decoding.documents import json_error, places_of
 from mooring.inputs.decoding.fields import Document
-from mooring.lazy import dataclass
 
 ODD: Final = "MOOR-464"
 """Code of findings about fields that no cAdvisor writes so."""
@@ -124,16 +123,16 @@ def parse_machine_info(data: bytes, source: str, line: int = 1) -> Machine:
     Raises:
         InputError: the document is no MachineInfo.
     """
-    reader = _DocumentReader(data, source, line)
-    members = reader.decode(data, dict[str, msgspec.Raw])
-    label = reader.decode(data, _LabelJSON)
+    document = Document(None, source, 1, line, data, is_alone=True)
+    members = _decoded(data, dict[str, msgspec.Raw], document)
+    label = _decoded(data, _LabelJSON, document)
     wrapped = next((key for key in _ENVELOPES if key in members), "")
     body = bytes(members[wrapped]) if wrapped else data
-    info = msgspec.convert(reader.decode(body, _InfoJSON, wrapped), MachineInfo, from_attributes=True)
+    info = msgspec.convert(_decoded(body, _InfoJSON, document, wrapped), MachineInfo, from_attributes=True)
     odd = _oddities(info, f"{wrapped}." if wrapped else "")
     findings = tuple(
         Finding("warning", field, f"{place}: {odd[field]}", ODD, place)
-        for field, place in reader.places(tuple(odd)).items()
+        for field, place in (places_of(document, tuple(odd)) if odd else {}).items()
     )
     return Machine(label.name or "", info, origin=_ORIGIN, findings=findings)
 
@@ -192,7 +191,8 @@ def parse_machine_lines(data: bytes, source: str, name: str) -> Machine:
     """
     names: list[str] = []
     for number, line in _lines(data):
-        found = _DocumentReader(line, source, number).decode(line, _LabelJSON).name or ""
+        document = Document(None, source, 1, number, line, is_alone=True)
+        found = _decoded(line, _LabelJSON, document).name or ""
         if found == name:
             return parse_machine_info(line, source, number)
         names.append(found)
@@ -310,37 +310,20 @@ _WORDS: Final = {
 _BOUNDS: Final = {">=": "must be at least", "<=": "must be at most"}
 
 
-@dataclass(frozen=True, slots=True)
-class _DocumentReader:
-    """Decodes a document and its parts; complaints name line, column and field."""
-
-    data: bytes
-    source: str
-    line: int
-
-    def decode(self, data: bytes, kind: type[_T], prefix: str = "") -> _T:
-        """Decode JSON.
-
-        Raises:
-            InputError: the text is no JSON or does not have the shape of ``kind``.
-        """
-        try:
-            return msgspec.json.decode(data, type=kind)
-        except msgspec.ValidationError as error:
-            complaint, _, path = str(error).partition(" - at `$")
-            field = f"{prefix}{path.rstrip('`')}".strip(".")
-            missing = _MISSING.match(complaint)
-            if missing:
-                field = f"{field}.{missing[1]}".strip(".")
-            problem = _problem(complaint)
-            raise InputError(problem, source=str(self.places((field,))[field]), field=field, remedy=_REMEDY) from None
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError, ValueError):
-            raise json_error(self.data, self.source, self.line) from None
-
-    def places(self, fields: tuple[str, ...]) -> dict[str, SourcePlace]:
-        """Return the places of fields."""
-        document = Document(None, self.source, 1, self.line, self.data, is_alone=True)
-        return places_of(document, fields) if fields else {}
+def _decoded(data: bytes, kind: type[_T], document: Document, prefix: str = "") -> _T:
+    """Decode JSON of a document, or of its part under a prefix; complaints name line, column and field."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError as error:
+        complaint, _, path = str(error).partition(" - at `$")
+        field = f"{prefix}{path.rstrip('`')}".strip(".")
+        if missing := _MISSING.match(complaint):
+            field = f"{field}.{missing[1]}".strip(".")
+        place = places_of(document, (field,))[field]
+        raise InputError(_problem(complaint), source=str(place), field=field, remedy=_REMEDY) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError, ValueError):
+        whole = document.text if isinstance(document.text, bytes) else data
+        raise json_error(whole, document.file, document.line) from None
 
 
 def _problem(complaint: str) -> str:
