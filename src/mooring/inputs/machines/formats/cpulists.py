@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.machine import MachineOrigin
 from mooring.inputs.configuration.devices import matrix_rows
 from mooring.inputs.machines.formats import description
-from mooring.inputs.machines.formats.description import DescribedCPU, DescribedNode, Description, row_of
+from mooring.inputs.machines.formats.description import DescribedCPU, Description, assumed_nodes, origin_of
+from mooring.lazy import replace
 
 ADJACENT: Final = ("ppc", "s390")
 """Beginnings of the architectures that number the threads of a core one after another."""
@@ -92,7 +92,7 @@ def threads_of(cpus_of_node: Mapping[int, Sequence[int]]) -> int:
 def described_lists(
     form: str,
     cpus: Mapping[int, Sequence[int]],
-    unknown: Sequence[str],
+    unknown: Sequence[str | bool],
     *,
     sizes: Mapping[int, int] | None = None,
     rows: Mapping[int, Sequence[int]] | None = None,
@@ -106,30 +106,20 @@ def described_lists(
         sizes: NUMA node -> bytes of memory, where the text has them.
         rows: NUMA node -> distances in the order of the nodes, where the text has them.
     """
-    nodes = sorted(cpus)
-    table = rows or {}
-    is_measured = all(len(table.get(node, ())) == len(nodes) for node in nodes)
     threads = threads_of(cpus)
-    of_memory = {node: description.MEMORY_OF_A_CPU * len(cpus[node]) for node in nodes} if sizes is None else sizes
-    missing = ((description.ASSUMED_DISTANCES,) if not is_measured and len(nodes) > 1 else ()) + (
-        (description.ASSUMED_MEMORY,) if sizes is None else ()
+    nodes = assumed_nodes({node: len(listed) for node, listed in cpus.items()})
+    if sizes is not None:
+        nodes = tuple(replace(node, size=sizes[node.id]) for node in nodes)
+    if rows is not None:
+        nodes = tuple(replace(node, distances=tuple(rows[node.id])) for node in nodes)
+    assumed = (
+        description.ASSUMED_THREADS[threads],
+        description.ASSUMED_SOCKETS,
+        rows is None and len(nodes) > 1 and description.ASSUMED_DISTANCES,
+        sizes is None and description.ASSUMED_MEMORY,
     )
-    return Description(
-        MachineOrigin(
-            form, tuple(unknown), (description.ASSUMED_THREADS[threads], description.ASSUMED_SOCKETS, *missing)
-        ),
-        places_of(cpus, sockets=sum(bool(listed) for listed in cpus.values()), threads=threads),
-        tuple(
-            DescribedNode(
-                node,
-                of_memory[node],
-                distances=row_of(
-                    dict(zip(nodes, table.get(node, ()), strict=is_measured and bool(table))), node, nodes
-                ),
-            )
-            for node in nodes
-        ),
-    )
+    places = places_of(cpus, sockets=sum(bool(listed) for listed in cpus.values()), threads=threads)
+    return Description(origin_of(form, unknown, assumed), places, nodes)
 
 
 NUMACTL_CAPTURE: Final = "numactl -H > FILE"
@@ -169,7 +159,7 @@ def read_numactl(text: str, source: str) -> Description:
     if not everyone or (sizes and cpus.keys() != sizes.keys()) or len(set(everyone)) != len(everyone):
         raise _problem("must have CPUs and a size for every NUMA node, and no CPU on two of them", source)
     is_complete = all(len(rows.get(node, ())) == len(cpus) for node in cpus)
-    unknown = ["cores", "sockets", "caches", *([] if sizes else ["memory"]), *([] if is_complete else ["distances"])]
+    unknown = ("cores", "sockets", "caches", not sizes and "memory", not is_complete and "distances")
     return described_lists(
         "numactl -H",
         {node: sorted(listed) for node, listed in cpus.items()},

@@ -141,6 +141,24 @@ def row_of(distances: Mapping[int, int], node: int, nodes: Iterable[int]) -> tup
     return tuple(distances.get(other, LOCAL_DISTANCE if other == node else REMOTE_DISTANCE) for other in sorted(nodes))
 
 
+def assumed_nodes(cpus: Mapping[int, int]) -> tuple[DescribedNode, ...]:
+    """Return the NUMA nodes of which only the number of CPUs is known."""
+    return tuple(
+        DescribedNode(node, MEMORY_OF_A_CPU * count, distances=row_of({}, node, cpus))
+        for node, count in sorted(cpus.items())
+    )
+
+
+def origin_of(form: str, unknown: Iterable[str | bool], assumed: Iterable[str | bool]) -> MachineOrigin:
+    """Return where a machine is from; what is False in a list, because its condition does not hold, is left out.
+
+    >>> origin_of("x", ("caches", False), ()).unknown
+    ('caches',)
+    """
+    told = (tuple(text for text in some if isinstance(text, str)) for some in (unknown, assumed))
+    return MachineOrigin(form, *told)
+
+
 def check_ids(description: Description, source: str) -> None:
     """Refuse numbers that no Linux machine has.
 

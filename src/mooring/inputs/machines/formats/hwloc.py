@@ -21,7 +21,14 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import MachineOrigin, PCIDevice
 from mooring.engine.core.machineinfo import HugePages
 from mooring.inputs.machines.formats import description
-from mooring.inputs.machines.formats.description import DescribedCache, DescribedCPU, DescribedNode, Description, row_of
+from mooring.inputs.machines.formats.description import (
+    DescribedCache,
+    DescribedCPU,
+    DescribedNode,
+    Description,
+    origin_of,
+    row_of,
+)
 from mooring.inputs.machines.formats.xml_elements import Element
 from mooring.lazy import dataclass, field, replace
 
@@ -303,10 +310,10 @@ def read_lstopo_text(text: str, source: str) -> Description:
     ids = sorted(one.physical for one in nodes)
     several = len(ids) > 1
     return Description(
-        MachineOrigin(
+        origin_of(
             "lstopo",
-            (*(["distances"] if several else []), "offline CPUs", "huge pages", "PCI devices"),
-            (description.ASSUMED_DISTANCES,) if several else (),
+            (several and "distances", "offline CPUs", "huge pages", "PCI devices"),
+            [several and description.ASSUMED_DISTANCES],
         ),
         places,
         tuple(

@@ -11,7 +11,7 @@ from collections.abc import Container, Mapping
 from typing import Any, Final
 
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.machine import MachineOrigin, PublishedNode
+from mooring.engine.core.machine import PublishedNode
 from mooring.engine.core.machineinfo import HugePages
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
 from mooring.inputs.decoding import fields as reading
@@ -26,6 +26,7 @@ from mooring.inputs.machines.formats.description import (
     OF_MEMORY,
     DescribedNode,
     Description,
+    origin_of,
     row_of,
 )
 from mooring.inputs.machines.formats.linux_tools import described_table
@@ -63,18 +64,16 @@ def read_resource_topology(content: Mapping[str, Any]) -> Description:
     is_measured = all(len(costs[node]) == len(nodes) for node in nodes)
     has_memory = any("memory" in found for found in amounts.values())
     return Description(
-        origin=MachineOrigin(
+        origin=origin_of(
             KIND,
             (
-                *("numbers of CPUs", "cores", "sockets", "caches"),
-                *([] if has_memory else ["memory"]),
-                *([] if is_measured else ["distances"]),
-                *("offline CPUs", "PCI devices"),
+                *("numbers of CPUs", "cores", "sockets", "caches", not has_memory and "memory"),
+                *(not is_measured and "distances", "offline CPUs", "PCI devices"),
             ),
             (
                 *("CPUs numbered from zone to zone", description.ASSUMED_CORES, description.ASSUMED_SOCKETS),
-                *([] if has_memory else [description.ASSUMED_MEMORY]),
-                *([] if is_measured else [description.ASSUMED_DISTANCES]),
+                not has_memory and description.ASSUMED_MEMORY,
+                not is_measured and description.ASSUMED_DISTANCES,
             ),
         ),
         cpus=places_of(cpus, sockets=sum(bool(listed) for listed in cpus.values()), threads=1),

@@ -14,10 +14,16 @@ from xml.parsers import expat
 from mooring.engine.core.bits import mask_of
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.machine import MachineOrigin
 from mooring.engine.core.machineinfo import HIGHEST_NODE, HugePages
 from mooring.inputs.machines.formats import description
-from mooring.inputs.machines.formats.description import DescribedCache, DescribedCPU, DescribedNode, Description, row_of
+from mooring.inputs.machines.formats.description import (
+    DescribedCache,
+    DescribedCPU,
+    DescribedNode,
+    Description,
+    origin_of,
+    row_of,
+)
 from mooring.lazy import dataclass, field
 
 LIBVIRT_CAPTURE: Final = "virsh capabilities > FILE"
@@ -177,10 +183,10 @@ def _guest(root: Element, numa: Element) -> Description:
             core, socket = cpu // threads * threads, cpu // per_socket
             places[cpu] = DescribedCPU(core, cpu % per_socket // threads, socket, socket, node)
     return Description(
-        MachineOrigin(
+        origin_of(
             "libvirt domain",
-            ("caches", "huge pages", "PCI devices", *([] if shape is not None else ["cores", "sockets"])),
-            () if shape is not None else (description.ASSUMED_CORES,),
+            ("caches", "huge pages", "PCI devices", shape is None and "cores", shape is None and "sockets"),
+            [shape is None and description.ASSUMED_CORES],
         ),
         places,
         tuple(
@@ -215,16 +221,13 @@ def _host(root: Element, cells: Element) -> Description:
     is_measured = all(cell.first("distances", "sibling") for cell in cells.all("cell")) or len(ids) == 1
     arch, host = root.first("host", "cpu", "arch"), root.first("host", "cpu", "vendor")
     return Description(
-        origin=MachineOrigin(
+        origin=origin_of(
             "libvirt capabilities",
             (
-                *([] if caches else ["L3 caches"]),
-                "caches below L3",
-                *([] if is_measured else ["distances"]),
-                "isolated CPUs",
-                "PCI devices",
+                *(not caches and "L3 caches", "caches below L3", not is_measured and "distances"),
+                *("isolated CPUs", "PCI devices"),
             ),
-            () if is_measured else (description.ASSUMED_DISTANCES,),
+            [not is_measured and description.ASSUMED_DISTANCES],
         ),
         cpus=places,
         nodes=tuple(_node(cell, ids) for cell in sorted(cells.all("cell"), key=lambda one: one.required("id"))),
