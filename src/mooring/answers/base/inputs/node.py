@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from mooring.engine.core.decision import Rejection
     from mooring.engine.core.machine import Machine
     from mooring.engine.core.pod import Pod
+    from mooring.engine.devicemanager.state import DeviceState
     from mooring.engine.releases.catalog import ChosenRelease
     from mooring.inputs.archive.reader import NodeArchive
     from mooring.inputs.configuration.node_configuration import NodeConfiguration
@@ -88,8 +89,8 @@ class NodeInputs:
             return [*noticed, *running_inputs.of_another_node(self.options, self.machine, given)]
         return [*noticed, *self.archive.findings(_replaced(self.options))]
 
-    def devices(self, pods: Sequence[Pod]) -> node_devices.NodeDevices:
-        """Return the devices of the node, and what pods hold of them.
+    def devices(self, pods: Sequence[Pod]) -> tuple[DeviceState, tuple[Finding, ...]]:
+        """Return the devices of the node with what pods hold of them, and what was odd.
 
         Args:
             pods: whose claims count.
@@ -267,8 +268,8 @@ def question_from(inputs: NodeInputs, *, counts_scaled_down: bool = False) -> qu
     gates = defaults.PodGates.of_node(configuration.kubelet, configuration.mooring)
     scaled_down = inputs.scaled_down(gates) if counts_scaled_down else ()
     active, pods = inputs.pods(gates, noticed.append, may_be_none=bool(scaled_down))
-    devices = inputs.devices((*active.running, *active.bound, *pods, *active.pending))
-    noticed += devices.findings
+    devices, odd = inputs.devices((*active.running, *active.bound, *pods, *active.pending))
+    noticed += odd
     if options.strict:
         check_strict(noticed)
     asked = question.Question(

@@ -31,9 +31,9 @@ from typing import Final, TypeAlias
 from mooring.engine.core.bits import CPUMask, list_text, mask_of, members
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Finding, Hardware, HardwareCPU, HardwareNode
-from mooring.inputs.machines.hardware import numanodes
-from mooring.inputs.machines.hardware.cores import CPUS, find_cpus, place_caches, place_cpu, read_kinds
-from mooring.inputs.machines.hardware.kernelfiles import (
+from mooring.inputs.machines import numanodes
+from mooring.inputs.machines.cores import read_cpus, read_kinds
+from mooring.inputs.machines.kernelfiles import (
     Quirks,
     allowed_files,
     parse_list,
@@ -42,8 +42,8 @@ from mooring.inputs.machines.hardware.kernelfiles import (
     read_quirks,
     read_uint,
 )
-from mooring.inputs.machines.hardware.numanodes import NODES, MemoryNode, Nest, list_nodes, read_distances
-from mooring.inputs.machines.tree import Tree
+from mooring.inputs.machines.numanodes import MemoryNode, Nest, list_nodes, read_distances
+from mooring.inputs.machines.tree import CPUS, NODES, Tree
 
 
 def read_hardware(tree: Tree) -> Hardware:
@@ -53,12 +53,8 @@ def read_hardware(tree: Tree) -> Hardware:
         InputError: hwloc refuses the tree: it reports no CPU topology, or no CPU is online.
     """
     quirks = read_quirks(tree)
-    cpus = find_cpus(tree, quirks)
-    online = cpus.online
     nest = Nest()
-    for cpu in members(online):
-        place_cpu(tree, quirks, cpus, cpu, nest)
-        place_caches(tree, quirks, cpus, cpu, nest)
+    present, online = read_cpus(tree, quirks, nest)
     nodes, table_nodes, table = read_memory(tree, quirks, online, nest)
     kinds = read_kinds(tree, quirks, online)
     # Of the process that took the snapshot; None means everything, also what is not there yet.
@@ -68,7 +64,7 @@ def read_hardware(tree: Tree) -> Hardware:
     return Hardware(
         cpus=_cpus(nest, online, nodes, {cpu: kind.efficiency for kind in kinds for cpu in kind.cpus}),
         online=CPUSet(CPUMask(online)),
-        offline=CPUSet(CPUMask(cpus.present & ~online)),
+        offline=CPUSet(CPUMask(present & ~online)),
         allowed=CPUSet(CPUMask(online if allowed is None else online & allowed)),
         isolated=CPUSet(CPUMask((parse_list(isolated) or 0) if isolated else 0)),
         nodes=nodes,

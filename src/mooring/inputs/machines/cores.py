@@ -19,19 +19,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
 from mooring.engine.core.bits import CPUMask, members
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import CPUKind
-from mooring.inputs.machines.hardware.kernelfiles import HIGHEST_ID, Quirks, read_int, read_list, read_mask, read_uint
-from mooring.inputs.machines.hardware.numanodes import Nest
-from mooring.inputs.machines.tree import Tree
+from mooring.inputs.machines.kernelfiles import HIGHEST_ID, Quirks, read_int, read_list, read_mask, read_uint
+from mooring.inputs.machines.numanodes import Nest
+from mooring.inputs.machines.tree import CPUS, Tree
 from mooring.lazy import dataclass, field
-
-CPUS: Final = "sys/devices/system/cpu"
-"""Folder of all CPUs."""
 
 _CPU_NAME: Final = re.compile(r"cpu([0-9]{1,7})")
 _NEW_NAMES: Final = ("package_cpus", "core_cpus")
@@ -41,30 +38,59 @@ _CLUSTER_RANK: Final = 222
 """Of two groups with equal CPUs hwloc keeps the one of lower kind (private/private.h, HWLOC_GROUP_KIND)."""
 
 
-@dataclass(frozen=True, slots=True)
-class CPUs:
-    """The CPUs of a tree."""
+_INDEXES: Final = frozenset(f"index{index}" for index in range(10))
+"""hwloc looks no further; real machines have four or five."""
+_LEVELS: Final = range(1, 6)
+_INSTRUCTION_LEVELS: Final = range(1, 4)
 
-    present: int
-    """Mask of CPUs that have a folder, online or not."""
-    online: int
-    """Mask of CPUs that are online and tell their topology: the only ones that hwloc shows."""
-    core_file: str
-    """Name of the file with the CPUs of a core; Linux 5.2 renamed it."""
-    package_file: str
-    """Name of the file with the CPUs of a package."""
-    threads_are_cores: bool = False
-    """Every CPU is a core, whatever its siblings (AMD compute units)."""
+Sharers: TypeAlias = Callable[[str], int | None]
+"""Path -> the online CPUs in a mask file; None when there is none that can be read."""
 
 
-def find_cpus(tree: Tree, quirks: Quirks) -> CPUs:
-    """List the CPUs of a tree.
+def read_cpus(tree: Tree, quirks: Quirks, nest: Nest) -> tuple[int, int]:
+    """Put the sets of CPUs into ``nest``, each when its smallest member is read, in the order that hwloc has.
+
+    Returns:
+        Masks of the CPUs that have a folder, online or not, and of those that are online and tell their topology: the
+        only ones that hwloc shows.
 
     Raises:
         InputError: hwloc would refuse the tree: no CPU folders, no topology files at CPU 0 or the first online CPU,
             or no CPU online.
     """
     package_file, core_file = _file_names(tree)
+    present, online = _present_and_online(tree)
+    if not online:
+        remedy = "take the snapshot again, with its cpu*/topology folders"
+        raise InputError("no CPU is online", source=tree.name, field=CPUS, remedy=remedy)
+
+    def sharers(path: str) -> int | None:
+        mask = read_mask(tree, path)
+        return None if mask is None else mask & online
+
+    # AMD's compute units: every CPU is a core, whatever its siblings.
+    threads_are_cores = quirks.has_compute_units and _threads_are_cores(tree, online, sharers, core_file)
+    for cpu in members(online):
+        folder = f"{CPUS}/cpu{cpu}/topology"
+        core = sharers(f"{folder}/{core_file}")
+        if core is not None and threads_are_cores:
+            nest.add(1 << cpu, "core")
+        elif core is not None and _smallest(core) == cpu:
+            nest.add(core, "core")
+        if core is None or _smallest(core) == cpu:
+            _place_larger_sets(tree, sharers, package_file, cpu, nest)
+        # A book or drawer without an id is none.
+        for kind, name in (("book", "Book"), ("drawer", "Drawer")) if quirks.is_s390 else ():
+            shared = sharers(f"{folder}/{kind}_siblings")
+            if shared is None:
+                break
+            if _smallest(shared) == cpu and read_int(tree, f"{folder}/{kind}_id") is not None:
+                nest.add_group(shared, _BOOK_RANK, name)
+        _place_caches(tree, quirks, sharers, core_file, cpu, nest)
+    return present, online
+
+
+def _present_and_online(tree: Tree) -> tuple[int, int]:
     listed = read_list(tree, f"{CPUS}/online")
     present = online = 0
     for name in tree.names(CPUS):
@@ -73,16 +99,13 @@ def find_cpus(tree: Tree, quirks: Quirks) -> CPUs:
             continue
         cpu = int(match[1])
         present |= 1 << cpu
-        if not (_is_online(tree, cpu) if listed is None else listed >> cpu & 1):
-            continue
+        # Kernels without the common list tell it in the CPU's own file; without one it cannot be taken offline.
+        own = tree.read(f"{CPUS}/cpu{cpu}/online") if listed is None else None
+        is_online = (own or "1")[0] in "123456789" if listed is None else listed >> cpu & 1
         # A CPU that was taken offline loses this folder, even where its state is not told.
-        if tree.exists(f"{CPUS}/cpu{cpu}/topology"):
+        if is_online and tree.exists(f"{CPUS}/cpu{cpu}/topology"):
             online |= 1 << cpu
-    if not online:
-        remedy = "take the snapshot again, with its cpu*/topology folders"
-        raise InputError("no CPU is online", source=tree.name, field=CPUS, remedy=remedy)
-    units = quirks.has_compute_units and _threads_are_cores(tree, online, core_file)
-    return CPUs(present, online, core_file, package_file, units)
+    return present, online
 
 
 def _file_names(tree: Tree) -> tuple[str, str]:
@@ -100,46 +123,20 @@ def _file_names(tree: Tree) -> tuple[str, str]:
     raise InputError(problem, source=tree.name, field=f"{CPUS}/cpu0/topology", remedy=remedy)
 
 
-def _is_online(tree: Tree, cpu: int) -> bool:
-    """Read the CPU's own file, for kernels without the common list; without the file a CPU cannot be taken offline."""
-    text = tree.read(f"{CPUS}/cpu{cpu}/online")
-    return not text or text[0] in "123456789"
-
-
-def place_cpu(tree: Tree, quirks: Quirks, cpus: CPUs, cpu: int, nest: Nest) -> None:
-    """Put the sets into ``nest`` of which ``cpu`` is the smallest member, in the order that hwloc has."""
-    folder = f"{CPUS}/cpu{cpu}/topology"
-    core = _members(tree, f"{folder}/{cpus.core_file}", cpus)
-    if core is not None and cpus.threads_are_cores:
-        nest.add(1 << cpu, "core")
-    elif core is not None and _smallest(core) == cpu:
-        nest.add(core, "core")
-    if core is None or _smallest(core) == cpu:
-        _place_larger_sets(tree, cpus, cpu, nest)
-    if quirks.is_s390:
-        # A book or drawer without an id is none.
-        for kind, name in (("book", "Book"), ("drawer", "Drawer")):
-            members = _members(tree, f"{folder}/{kind}_siblings", cpus)
-            if members is None:
-                return
-            if _smallest(members) == cpu and read_int(tree, f"{folder}/{kind}_id") is not None:
-                nest.add_group(members, _BOOK_RANK, name)
-
-
-def _place_larger_sets(tree: Tree, cpus: CPUs, cpu: int, nest: Nest) -> None:
+def _place_larger_sets(tree: Tree, sharers: Sharers, package_file: str, cpu: int, nest: Nest) -> None:
     """Place the package, cluster and die that begin with ``cpu``.
 
     Where ``cpu`` is not the first of a set, nothing larger is looked for. A cluster or die of one CPU is the kernel's
     way to say that it knows none; one equal to the next larger set says nothing new.
     """
     folder = f"{CPUS}/cpu{cpu}/topology"
-    cluster = _unless_single(_members(tree, f"{folder}/cluster_cpus", cpus))
+    cluster = _unless_single(sharers(f"{folder}/cluster_cpus"))
     if cluster is not None and _smallest(cluster) != cpu:
         return
-    die = _unless_single(_members(tree, f"{folder}/die_cpus", cpus))
+    die = _unless_single(sharers(f"{folder}/die_cpus"))
     package = None
     if die is None or _smallest(die) == cpu:
-        package = _members(tree, f"{folder}/{cpus.package_file}", cpus)
+        package = sharers(f"{folder}/{package_file}")
     else:
         die = None
     if package is not None and _smallest(package) == cpu:
@@ -152,21 +149,15 @@ def _place_larger_sets(tree: Tree, cpus: CPUs, cpu: int, nest: Nest) -> None:
         nest.add(die, "die")
 
 
-def _threads_are_cores(tree: Tree, online: int, core_file: str) -> bool:
+def _threads_are_cores(tree: Tree, online: int, sharers: Sharers, core_file: str) -> bool:
     """Tell whether the first two CPUs that claim to share a core have different core ids."""
     for cpu in members(online):
-        folder = f"{CPUS}/cpu{cpu}/topology"
-        core = (read_mask(tree, f"{folder}/{core_file}") or 0) & online
+        core = sharers(f"{CPUS}/cpu{cpu}/topology/{core_file}") or 0
         if core & (core - 1):
             sibling = _smallest(core & ~(1 << cpu))
             ids = [read_int(tree, f"{CPUS}/cpu{thread}/topology/core_id") for thread in (cpu, sibling)]
             return ids[0] != ids[1]
     return False
-
-
-def _members(tree: Tree, path: str, cpus: CPUs) -> int | None:
-    mask = read_mask(tree, path)
-    return None if mask is None else mask & cpus.online
 
 
 def _smallest(mask: int) -> int:
@@ -178,13 +169,7 @@ def _unless_single(mask: int | None) -> int | None:
     return None if mask is not None and mask.bit_count() == 1 else mask
 
 
-_INDEXES: Final = frozenset(f"index{index}" for index in range(10))
-"""hwloc looks no further; real machines have four or five."""
-_LEVELS: Final = range(1, 6)
-_INSTRUCTION_LEVELS: Final = range(1, 4)
-
-
-def place_caches(tree: Tree, quirks: Quirks, cpus: CPUs, cpu: int, nest: Nest) -> None:
+def _place_caches(tree: Tree, quirks: Quirks, sharers: Sharers, core_file: str, cpu: int, nest: Nest) -> None:
     """Put the caches into ``nest`` of which ``cpu`` is the smallest member.
 
     The ``id`` file is not asked: firmware gets it wrong (some virtual machines give every CPU its own), and older
@@ -194,12 +179,11 @@ def place_caches(tree: Tree, quirks: Quirks, cpus: CPUs, cpu: int, nest: Nest) -
     for index in tree.names(folder):
         if index not in _INDEXES:
             continue
-        shared = read_mask(tree, f"{folder}/{index}/shared_cpu_map")
+        shared = sharers(f"{folder}/{index}/shared_cpu_map")
         if shared == 0:
             # ia64 kernels leave it empty for caches of one core.
-            shared = read_mask(tree, f"{CPUS}/cpu{cpu}/topology/{cpus.core_file}")
-        shared = (shared or 0) & cpus.online
-        if shared & -shared != 1 << cpu:
+            shared = sharers(f"{CPUS}/cpu{cpu}/topology/{core_file}")
+        if shared is None or _smallest(shared) != cpu:
             continue
         level = read_uint(tree, f"{folder}/{index}/level")
         # Knights Landing tells of an L3 without size that does not exist.
@@ -212,6 +196,8 @@ def place_caches(tree: Tree, quirks: Quirks, cpus: CPUs, cpu: int, nest: Nest) -
             nest.add(shared, f"l{level}")
 
 
+_SPEED: Final = "LinuxCapacity"
+"""What the kernel itself ranks cores by."""
 _INTEL_TYPES: Final = (("cpu_atom", "IntelAtom"), ("cpu_core", "IntelCore"), ("cpu_lowpower", "IntelLowPower"))
 _INTEL_RANKS: Final = {"IntelLowPower": 1, "IntelAtom": 2, "IntelCore": 3}
 
@@ -238,20 +224,15 @@ def read_kinds(tree: Tree, quirks: Quirks, online: int) -> tuple[CPUKind, ...]:
         by_model = _by_value(models)
         for model, cpus in by_model.items():
             capacity = min(read_uint(tree, f"{CPUS}/cpu{cpu}/cpu_capacity") or 0 for cpu in members(cpus))
-            infos = {"LinuxCapacity": str(capacity)} | describe(model, by_model)
+            infos = {_SPEED: str(capacity)} | describe(model, by_model)
             _register(kinds, cpus, capacity, dict.fromkeys(infos.items()))
     else:
         # Register highest clock, base clock and capacity, each from the lowest value up
         clocks = _read_clocks(tree, online)
-        properties: tuple[tuple[str, Callable[[Clocks], int], bool], ...] = (
-            ("FrequencyMaxMHz", lambda clock: clock.highest // 1000, False),
-            ("FrequencyBaseMHz", lambda clock: clock.base // 1000, False),
-            ("LinuxCapacity", lambda clock: clock.capacity, True),
-        )
-        for name, value_of, is_speed in properties:
-            known = {cpu: value_of(clock) for cpu, clock in clocks.items() if value_of(clock)}
+        for index, (name, unit) in enumerate((("FrequencyMaxMHz", 1000), ("FrequencyBaseMHz", 1000), (_SPEED, 1))):
+            known = {cpu: figures[index] // unit for cpu, figures in clocks.items() if figures[index] // unit}
             for value, cpus in sorted(_by_value(known).items()):
-                _register(kinds, cpus, value if is_speed else None, {(name, str(value)): None})
+                _register(kinds, cpus, value if name == _SPEED else None, {(name, str(value)): None})
         if quirks.is_x86:
             for folder, name in _INTEL_TYPES:
                 _register(kinds, read_list(tree, f"sys/devices/{folder}/cpus") or 0, None, {("CoreType", name): None})
@@ -260,12 +241,13 @@ def read_kinds(tree: Tree, quirks: Quirks, online: int) -> tuple[CPUKind, ...]:
         return ()
     # By speed; where two come out equal, none gets a rank. The kernel's capacity is believed first, if every kind has
     # one; then Intel's type of core and, within it, the clock.
-    forced = [kind.forced for kind in kinds if kind.forced is not None]
-    for speeds in (forced, _speeds_by_type_and_clock(kinds)):
+    ranked = [(-1, kind) for kind in kinds]
+    for speeds in ([kind.forced for kind in kinds if kind.forced is not None], _speeds_by_type_and_clock(kinds)):
         if len(set(speeds)) == len(kinds):
-            order = sorted(range(len(kinds)), key=speeds.__getitem__)
-            return tuple(_finished(kinds[index], rank) for rank, index in enumerate(order))
-    return tuple(_finished(kind, -1) for kind in kinds)
+            by_speed = sorted(zip(speeds, kinds, strict=True), key=lambda one: one[0])
+            ranked = [(rank, kind) for rank, (_, kind) in enumerate(by_speed)]
+            break
+    return tuple(CPUKind(rank, CPUSet(CPUMask(kind.cpus)), tuple(kind.infos)) for rank, kind in ranked)
 
 
 def _register(kinds: list[_Kind], cpus: int, forced: int | None, infos: Mapping[tuple[str, str], None]) -> None:
@@ -305,24 +287,13 @@ def _speeds_by_type_and_clock(kinds: Iterable[_Kind]) -> list[int]:
     return [(kind << 20) + clock for kind, clock in zip(types, base if all(base) else highest, strict=True)]
 
 
-def _finished(kind: _Kind, efficiency: int) -> CPUKind:
-    return CPUKind(efficiency, CPUSet(CPUMask(kind.cpus)), tuple(kind.infos))
-
-
 _TOLERANCE_PERCENT: Final = 10
 """Highest clocks of cores with one base clock may differ by less than this and still mean one kind."""
 
 
-@dataclass(frozen=True, slots=True)
-class Clocks:
-    """Figures of one CPU; 0 is unknown."""
-
-    highest: int = 0
-    """Highest clock in kHz that the hardware reaches."""
-    base: int = 0
-    """Clock in kHz that the hardware sustains."""
-    capacity: int = 0
-    """Relative speed; the fastest CPU of a machine has 1024."""
+Clocks: TypeAlias = tuple[int, int, int]
+"""Of a CPU: the highest clock that the hardware reaches and the clock that it sustains, both in kHz, and its relative
+speed, 1024 for the fastest CPU of a machine; 0 is unknown."""
 
 
 def _read_clocks(tree: Tree, online: int) -> dict[int, Clocks]:
@@ -346,16 +317,16 @@ def _read_clocks(tree: Tree, online: int) -> dict[int, Clocks]:
             base = nominal_mhz * 1000
         highest = read_uint(tree, f"{folder}/cpufreq/cpuinfo_max_freq") if has_folder else None
         capacity = read_uint(tree, f"{folder}/cpu_capacity")
-        clocks[cpu] = Clocks(highest or 0, base or 0, capacity or 0)
-    if all(clock.base for clock in clocks.values() if clock.highest):
+        clocks[cpu] = (highest or 0, base or 0, capacity or 0)
+    if all(base for highest, base, _ in clocks.values() if highest):
         # CPUs of one base clock the lowest of their highest clocks and capacities, if those clocks are close
         lowest: dict[int, Clocks] = {}
-        for base in {clock.base for clock in clocks.values()}:
-            alike = [clock for clock in clocks.values() if clock.base == base]
-            low, high = min(clock.highest for clock in alike), max(clock.highest for clock in alike)
+        for base in {base for _, base, _ in clocks.values()}:
+            alike = [figures for figures in clocks.values() if figures[1] == base]
+            low, high = min(alike)[0], max(alike)[0]
             if low < high and (high - low) * 100 < _TOLERANCE_PERCENT * low:
-                lowest[base] = Clocks(low, base, min(clock.capacity for clock in alike))
-        return {cpu: lowest.get(clock.base, clock) for cpu, clock in clocks.items()}
+                lowest[base] = (low, base, min(capacity for _, _, capacity in alike))
+        return {cpu: lowest.get(figures[1], figures) for cpu, figures in clocks.items()}
     return clocks
 
 

@@ -26,12 +26,9 @@ from typing import Final, TypeAlias
 
 from mooring.engine.core.bits import list_text, members
 from mooring.engine.core.machine import HardwarePages
-from mooring.inputs.machines.hardware.kernelfiles import HIGHEST_ID, Quirks, c_number, read_list, read_mask
-from mooring.inputs.machines.tree import Tree
+from mooring.inputs.machines.kernelfiles import HIGHEST_ID, Quirks, c_number, read_list, read_mask
+from mooring.inputs.machines.tree import NODES, Tree
 from mooring.lazy import dataclass, field
-
-NODES: Final = "sys/devices/system/node"
-"""Folder of all nodes; missing on machines whose kernel knows no NUMA."""
 
 _NODE_NAME: Final = re.compile(r"node([0-9]{1,7})")
 _POOL_NAME: Final = re.compile(r"hugepages-([0-9]{1,15})")
