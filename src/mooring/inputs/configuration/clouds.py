@@ -23,8 +23,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from mooring.engine.core.errors import InputError
+from mooring.inputs.configuration.kubelet_config import Layer, Tier
 from mooring.inputs.configuration.kubelet_flags import split_arguments
-from mooring.inputs.configuration.layers import Layer, Tier
 from mooring.inputs.configuration.sources import BOOTSTRAP_OPTIONS
 from mooring.inputs.configuration.vendors import NamedVersion, VendorPart
 from mooring.inputs.decoding.fields import as_mapping, check_version, count_at, list_at, text_at

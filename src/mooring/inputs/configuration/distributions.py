@@ -41,8 +41,7 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding, SourcePlace
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
 from mooring.inputs.configuration.clouds import POLICIES
-from mooring.inputs.configuration.kubelet_config import KIND
-from mooring.inputs.configuration.layers import FieldPlace, Layer, Tier
+from mooring.inputs.configuration.kubelet_config import KIND, FieldPlace, Layer, Tier
 from mooring.inputs.configuration.vendors import (
     NamedVersion,
     VendorPart,

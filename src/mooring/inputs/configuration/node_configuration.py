@@ -19,11 +19,17 @@ from mooring.inputs.configuration import devices as declared
 from mooring.inputs.configuration import kubelet_config as kubelet
 from mooring.inputs.configuration import mooring_config as mooring
 from mooring.inputs.configuration.devices import Declared
-from mooring.inputs.configuration.kubelet_config import UNKNOWN_VALUE, value_problems
+from mooring.inputs.configuration.kubelet_config import (
+    EffectiveField,
+    FieldPlace,
+    Layer,
+    Tier,
+    effective_fields,
+    merged_layers,
+)
 from mooring.inputs.configuration.kubelet_flags import merged_configuration
-from mooring.inputs.configuration.layers import EffectiveField, FieldPlace, Layer, Tier, effective_fields, merged_layers
 from mooring.inputs.configuration.sources import ConfigurationSource, load_sources, sources_of
-from mooring.inputs.decoding.api_fields import UNKNOWN_CONFIGURATION_FIELD
+from mooring.inputs.decoding.api_fields import UNKNOWN_CONFIGURATION_FIELD, UNKNOWN_VALUE, value_problems
 from mooring.inputs.decoding.documents import located
 from mooring.inputs.decoding.fields import Document, Report, ignore, kind_of, text_at, within
 from mooring.lazy import dataclass, field, lazily, replace

@@ -15,9 +15,8 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding, SourcePlace
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.releases.config_fields import KNOWN_FLAGS, LASTING_FLAGS
-from mooring.inputs.configuration.kubelet_config import API_VERSION, KIND
+from mooring.inputs.configuration.kubelet_config import API_VERSION, KIND, Computed, FieldPlace, Layer, Tier
 from mooring.inputs.configuration.kubelet_flags import kubelet_flags
-from mooring.inputs.configuration.layers import Computed, FieldPlace, Layer, Tier
 from mooring.inputs.configuration.sources import BOOTSTRAP_OPTIONS, KUBELET_ARGUMENTS, ConfigurationSource
 from mooring.inputs.decoding.api_fields import UNKNOWN_CONFIGURATION_FIELD, unknown_fields, unknown_findings
 from mooring.inputs.decoding.fields import Report, mapping_at, nearest, text_at, within
