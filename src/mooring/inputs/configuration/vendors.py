@@ -62,12 +62,7 @@ class VendorPart:
 
     def below(self, path: str, content: dict[str, Any]) -> VendorPart:
         """Return the part of the document at a path, whose fields have their places in the whole."""
-
-        def places(fields: Iterable[str]) -> dict[str, SourcePlace]:
-            known = {field: f"{path}.{field}" if field else path for field in fields}
-            found = self.source.places(list(known.values()))
-            return {field: found[whole] for field, whole in known.items()}
-
+        places = self.source.renamed(lambda field: f"{path}.{field}" if field else path)
         return replace(self, content=content, source=replace(self.source, places=places))
 
     def mapping(self, path: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, NoReturn, cast
@@ -254,25 +254,24 @@ _RENDERED = {
 
 
 def _parse(text: str, source: str, *, json_only: bool = False) -> list[Document]:
-    documents = [document for document in _values(text, source, json_only=json_only) if document.content is not None]
-    if not documents:
-        raise InputError("nothing in it", source=source)
-    return documents
-
-
-def _values(text: str, source: str, *, json_only: bool) -> Iterator[Document]:
+    found: Iterable[Document] | None = None
     # YAML contains JSON, but its reader takes ten times as long.
     if json_only or text.lstrip()[:1] in ("{", "["):
         try:
-            return iter(list(read_json(text, source)))
+            found = list(read_json(text, source))
         except NotJSONError as error:
             if json_only:
                 place = f"{source}:{error.line}:{error.column}"
                 raise InputError(f"not valid JSON: {error.problem}", source=place) from None
-    # Loading the YAML library takes longer than reading most JSON files.
-    from mooring.inputs.decoding.yaml_reader import read_yaml  # noqa: PLC0415
+    if found is None:
+        # Loading the YAML library takes longer than reading most JSON files.
+        from mooring.inputs.decoding.yaml_reader import read_yaml  # noqa: PLC0415
 
-    return read_yaml(text, source)
+        found = read_yaml(text, source)
+    documents = [document for document in found if document.content is not None]
+    if not documents:
+        raise InputError("nothing in it", source=source)
+    return documents
 
 
 LONGEST_LINE = 32 * 1024**2
