@@ -19,9 +19,18 @@ from mooring.engine.plugins.shipped import core_kinds, hidden_siblings, isolated
 from mooring.engine.releases.config_fields import CHECKED_FIELDS
 from mooring.inputs.archive.reader import DEVICES, KUBELET_CONFIG, MOORING_CONFIG, json_bytes
 from mooring.inputs.configuration import devices, kubelet_config, mooring_config
-from mooring.inputs.configuration.kubelet_config import API_VERSION, CONFIGZ, KIND, KNOWN, READ
+from mooring.inputs.configuration.kubelet_config import (
+    API_VERSION,
+    CONFIGZ,
+    KIND,
+    KNOWN,
+    READ,
+    FieldPlace,
+    Layer,
+    Tier,
+    merged_layers,
+)
 from mooring.inputs.configuration.kubelet_flags import KubeletFlags
-from mooring.inputs.configuration.layers import FieldPlace, Layer, Tier, merged_layers
 from mooring.inputs.configuration.node_configuration import configuration_of
 from mooring.inputs.configuration.sources import DROP_IN_SUFFIX, ConfigurationSource
 from mooring.inputs.decoding.documents import documents_in

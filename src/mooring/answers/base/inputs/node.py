@@ -37,8 +37,8 @@ with lazily():
         admission,
         cluster_objects,
         defaults,
+        launched_pods,
         pod_files,
-        virtual_machines,
         workloads,
     )
     from mooring.inputs.pods import pods as pod_objects
@@ -210,7 +210,7 @@ def read_inputs(options: NodeOptions, decides: Release | None = None) -> NodeInp
     machine = _machine(options.machine, archive)
     listed = [one for source in options.active for one in decoded_documents.load_documents(source)]
     listed, resources = published.listed_resources_in(listed)
-    manifests = virtual_machines.with_instance_types(
+    manifests = launched_pods.with_instance_types(
         [one for source in options.manifests for one in decoded_documents.load_documents(source)]
     )
     archived = archive.pod_documents() if archive and not options.active and "active" not in options.left_out else ()

@@ -1,52 +1,41 @@
-"""KubeVirt's virtual machines as the pods that their launchers become.
+"""Pods that are computed from fields of another kind: KubeVirt's launchers of virtual machines, and Spark's.
 
-Sources: KubeVirt v1 API; ``virt-controller`` (``services/template.go``, ``services/renderresources.go``,
+Sources of KubeVirt: KubeVirt v1 API; ``virt-controller`` (``services/template.go``, ``services/renderresources.go``,
 ``services/serialconsolelog.go``, ``services/virtiofs.go``, ``hypervisor/kvm/launcherhypervisorresources.go``,
 ``container-disk/container-disk.go``) and ``virt-api`` (defaults of a VirtualMachineInstance) of its main branch in
 2026; user guide, "Dedicated CPU resources". What a cluster sets otherwise is not known here: the ratios of CPU
 allocation (10), memory overcommitment (100 %) and additional overhead (1), resources of support containers, and
 namespaces with quotas. The devices of KubeVirt itself (``devices.kubevirt.io/kvm``) are left out: every node has
 plenty, of no NUMA node. So are those that a network attachment requests.
+
+Sources of Spark: Spark operator of Kubeflow, v1beta2 (docs/api-docs.md; defaults.go, submission.go); Spark 3.5,
+running-on-kubernetes.md, configuration.md (BasicDriverFeatureStep, BasicExecutorFeatureStep).
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.quantity import Quantity
+from mooring.inputs.decoding import fields as reading
 from mooring.inputs.decoding.fields import Document, count_at, flag_at, list_at, mapping_at, part_at, text_at, within
 from mooring.inputs.decoding.quantities import resource_list
 from mooring.lazy import dataclass, replace
 
-GROUP = "kubevirt.io"
-INSTANCE = "VirtualMachineInstance"
+KUBEVIRT = "kubevirt.io"
+"""Its API group, or the end of it."""
 TYPE_FIELD = "spec.instancetype"
 """Field of a virtual machine, not of the template of its instances."""
-_MI = 1024**2
-_COMPONENTS = (25 + 100 + 25 + 40 + 30) * _MI  # virt-launcher-monitor, virt-launcher, virtlogd, virtqemud, qemu
-_PER_CPU = 8 * _MI
-_IO_THREAD = 8 * _MI
-_GRAPHICS = 32 * _MI
-_FIRMWARE_OF_ARM = 128 * _MI
-_PASSED_DEVICES = 1024 * _MI
-_DOWNWARD_METRICS = _MI
-_PROBES, _PER_PROBE = 100 * _MI, 10 * _MI
-_ENCRYPTED_MEMORY = 256 * _MI
-_TPM = 53 * _MI
-_GUARANTEED = 100 * _MI
 _CPU_ALLOCATION_RATIO = 10
 _EVEN = "alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity"
 _SIDECARS = "hooks.kubevirt.io/hookSidecars"
-
-
-_TYPES = "instancetype.kubevirt.io/"
-_CLUSTER_TYPE = "VirtualMachineClusterInstancetype"
 _OF_TYPE = {"dedicatedCPUPlacement": "dedicatedCpuPlacement", "guest": "sockets"}
 """Field of an instance type's CPUs -> field of a domain's; KubeVirt's default gives each guest CPU a socket."""
 
@@ -60,7 +49,7 @@ def with_instance_types(documents: Sequence[Document]) -> list[Document]:
         (str(one.get("kind")), str(part_at(one, "metadata").get("name"))): one.get("spec")
         for document in documents
         for one in _items(document.content)
-        if str(one.get("apiVersion")).startswith(_TYPES)
+        if str(one.get("apiVersion")).startswith("instancetype.kubevirt.io/")
     }
 
     def expanded(content: Any) -> Any:
@@ -72,7 +61,7 @@ def with_instance_types(documents: Sequence[Document]) -> list[Document]:
         template = part_at(spec, "template")
         inner = part_at(template, "spec")
         named, domain = part_at(spec, "instancetype"), part_at(inner, "domain")
-        found = types.get((str(named.get("kind", _CLUSTER_TYPE)), str(named.get("name"))))
+        found = types.get((str(named.get("kind", "VirtualMachineClusterInstancetype")), str(named.get("name"))))
         if not named or not isinstance(found, dict) or "domain" not in inner:
             return content
         devices = {key: found[key] for key in ("gpus", "hostDevices") if key in found}
@@ -189,12 +178,9 @@ def _machine(spec: Mapping[str, Any], annotations: Mapping[str, Any]) -> _Machin
         memory = mapping_at(domain, "memory")
         pages = mapping_at(memory, "hugepages")
         page = text_at(pages, "pageSize")
-        told = (
-            _amount(memory, "guest", "memory"),
-            requests.get("memory"),
-            _amount(pages, "pageSize", "memory.hugepages"),
-        )
-        guest = next((size.units for size in told if size is not None and size.units > 0), 0)
+        told, of_page = _amount(memory, "guest", "memory"), _amount(pages, "pageSize", "memory.hugepages")
+        sizes = told, requests.get("memory"), of_page
+        guest = next((size.units for size in sizes if size is not None and size.units > 0), 0)
         if not guest:
             raise InputError("must not be empty", field="memory.guest", remedy="write how much memory the guest has")
         requests.setdefault("memory", Quantity.of_bytes(guest))
@@ -202,9 +188,8 @@ def _machine(spec: Mapping[str, Any], annotations: Mapping[str, Any]) -> _Machin
         isolated = dedicated and flag_at(cpu, "isolateEmulatorThread", default=False)
         threads = count_at(mapping_at(domain, "ioThreads"), "supplementalPoolThreadCount", 0)
         even = isolated and _EVEN in annotations and (cpus + threads) % 2 == 0
-        return _Machine(
-            spec, domain, requests, limits, cpus, guest, page, dedicated, int(isolated) + int(even), threads
-        )
+        emulator = int(isolated) + int(even)
+        return _Machine(spec, domain, requests, limits, cpus, guest, page, dedicated, emulator, threads)
 
 
 def _amount(holder: Mapping[str, Any], field: str, place: str) -> Quantity | None:
@@ -231,32 +216,32 @@ def _compute(machine: _Machine) -> dict[str, dict[str, str]]:
     plain = [one.get("deviceName") for one in passed if isinstance(one, dict) and not one.get("claimName")]
     for resource, count in Counter(name for name in plain if isinstance(name, str) and name).items():
         requests[resource] = limits[resource] = Quantity.parse(str(count))
-    return {"requests": _texts(requests), "limits": _texts(limits)}
+    amounts = {"requests": requests, "limits": limits}
+    return {part: {name: str(amount) for name, amount in given.items()} for part, given in amounts.items()}
 
 
 def _add_overhead(machine: _Machine, requests: dict[str, Quantity], limits: dict[str, Quantity]) -> None:
     """Add the overhead; with huge pages it is all the memory that is not of them."""
-    # What KubeVirt adds for its processes, page tables and devices.
-    kilobytes = -(-machine.requests["memory"].units // 1000)
+    # What KubeVirt adds in MiB for its processes and devices, and for page tables.
     devices, security = machine.devices, mapping_at(machine.domain, "launchSecurity")
     interfaces = [one for one in list_at(devices, "interfaces") if isinstance(one, dict)]
+    passed = devices.get("gpus") or devices.get("hostDevices") or any("sriov" in one for one in interfaces)
     tpm = devices.get("tpm")
-    additions = (
-        (_GRAPHICS, flag_at(devices, "autoattachGraphicsDevice", default=True)),
-        (_FIRMWARE_OF_ARM, text_at(machine.spec, "architecture") == "arm64"),
-        (
-            _PASSED_DEVICES,
-            devices.get("gpus") or devices.get("hostDevices") or any("sriov" in one for one in interfaces),
-        ),
-        (_DOWNWARD_METRICS, any("downwardMetrics" in one for one in machine.volumes)),
-        (_ENCRYPTED_MEMORY, "sev" in security or "snp" in security),
-        (_TPM, isinstance(tpm, dict) and tpm.get("enabled") is not False),
-        (_GUARANTEED, machine.is_guaranteed),
-    )
-    added = sum(amount for amount, is_needed in additions if is_needed)
     probes = sum("exec" in mapping_at(machine.spec, field) for field in ("livenessProbe", "readinessProbe"))
-    overhead = kilobytes * 1000 // 512 + _COMPONENTS + max(machine.cpus, 1) * _PER_CPU + _IO_THREAD + added
-    overhead += probes * _PER_PROBE + (_PROBES if probes else 0)
+    additions = (
+        (25 + 100 + 25 + 40 + 30, True),  # virt-launcher-monitor, virt-launcher, virtlogd, virtqemud, qemu
+        (8 * max(machine.cpus, 1) + 8, True),  # threads of CPUs, and one for input and output
+        (32, flag_at(devices, "autoattachGraphicsDevice", default=True)),
+        (128, text_at(machine.spec, "architecture") == "arm64"),  # firmware
+        (1024, passed),
+        (1, any("downwardMetrics" in one for one in machine.volumes)),
+        (256, "sev" in security or "snp" in security),
+        (53, isinstance(tpm, dict) and tpm.get("enabled") is not False),
+        (100, machine.is_guaranteed),
+        (100 + 10 * probes, probes),
+    )
+    page_tables = -(-machine.requests["memory"].units // 1000) * 1000 // 512
+    overhead = page_tables + sum(amount for amount, is_needed in additions if is_needed) * 1024**2
     if machine.page:
         pool = f"hugepages-{machine.page}"
         pages = min(machine.guest, requests["memory"].units)
@@ -271,10 +256,6 @@ def _add_overhead(machine: _Machine, requests: dict[str, Quantity], limits: dict
         limits["memory"] = Quantity.of_bytes(limits["memory"].units + overhead)
 
 
-def _texts(amounts: Mapping[str, Quantity]) -> dict[str, str]:
-    return {name: str(amount) for name, amount in amounts.items()}
-
-
 def _support(machine: _Machine, annotations: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the containers beside the guest's: disks in images, shared file systems, hooks."""
     for volume in machine.volumes:
@@ -284,8 +265,13 @@ def _support(machine: _Machine, annotations: Mapping[str, Any]) -> Iterator[dict
     for volume in machine.volumes:
         if str(volume.get("name")) in shared:
             yield _container(machine, f"virtiofs-{volume.get('name')}", ("10m", "100m"), ("1M", "80M"))
-    for index in range(_sidecars(annotations)):
-        sidecar = {"cpu": "200m", "memory": "64M"} if machine.is_guaranteed else {}
+    text = annotations.get(_SIDECARS)
+    try:
+        hooks = json.loads(text) if isinstance(text, str) else []
+    except ValueError:
+        hooks = []
+    sidecar = {"cpu": "200m", "memory": "64M"} if machine.is_guaranteed else {}
+    for index in range(len(hooks) if isinstance(hooks, list) else 0):
         yield {"name": f"hook-sidecar-{index}", "resources": {"requests": sidecar, "limits": sidecar}}
 
 
@@ -296,9 +282,8 @@ def _initial(machine: _Machine) -> Iterator[dict[str, Any]]:
     if logged and flag_at(devices, "autoattachSerialConsole", default=True):
         console = _container(machine, "guest-console-log", ("5m", "15m"), ("35M", "60M"))
         yield {**console, "restartPolicy": "Always"}
-    disks = [volume for volume in machine.volumes if "containerDisk" in volume]
-    names = ["container-disk-binary", *(f"volume{volume.get('name')}-init" for volume in disks)] if disks else []
-    for name in names:
+    disks = [f"volume{volume.get('name')}-init" for volume in machine.volumes if "containerDisk" in volume]
+    for name in ["container-disk-binary", *disks] if disks else []:
         yield _container(machine, name, ("10m", "100m"), ("1M", "40M"), cpu="10m")
 
 
@@ -313,10 +298,90 @@ def _container(
     return {"name": name, "resources": {"requests": requests, "limits": limits}}
 
 
-def _sidecars(annotations: Mapping[str, Any]) -> int:
-    text = annotations.get(_SIDECARS)
-    try:
-        found = json.loads(text) if isinstance(text, str) else []
-    except ValueError:
-        return 0
-    return len(found) if isinstance(found, list) else 0
+_SIZE: Final = re.compile(r"(\d+)(b|[kmgtp]b?|)", re.IGNORECASE)
+_UNITS: Final = {"b": 0, "k": 10, "m": 20, "g": 30, "t": 40, "p": 50}
+
+
+def spark_pods(spec: Mapping[str, Any]) -> Iterator[tuple[str, int, dict[str, Any]]]:
+    """Yield driver and executors of a SparkApplication's spec, each as role, number of pods and template.
+
+    Fields of the operator win over ``sparkConf``. Requests are cores, or ``coreRequest``; a CPU limit is set for
+    ``coreLimit`` alone. Memory is requested and limited: the heap and an overhead of a tenth (Python and R: four
+    tenths), at least 384 MiB, or ``memoryOverhead``.
+
+    Raises:
+        InputError: a size or a number cannot be understood.
+    """
+    conf = {str(name): str(value) for name, value in mapping_at(spec, "sparkConf").items()}
+    is_script = text_at(spec, "type") in ("Python", "R")
+    factor = conf.get("spark.kubernetes.memoryOverheadFactor", "0.4" if is_script else "0.1")
+    factor = spec.get("memoryOverheadFactor", factor)
+    for role in ("driver", "executor"):
+        given = mapping_at(spec, role)
+        told = {**_below(conf, f"spark.{role}."), **given}
+        heap = _mebibytes(told.get("memory", "1g"), f"{role}.memory")
+        extra = told.get("memoryOverhead")
+        if extra is None:
+            least = _mebibytes(conf.get(f"spark.{role}.minMemoryOverhead", "384m"), "sparkConf")
+            share = str(conf.get(f"spark.{role}.memoryOverheadFactor", factor))
+            if not re.fullmatch(r"\d*\.?\d+", share):
+                raise InputError(f"{share!r:.40} is no number", field="memoryOverheadFactor", remedy="write it as 0.1")
+            extra = max(int(float(share) * heap), least)
+        memory = heap + _mebibytes(extra, f"{role}.memoryOverhead")
+        if role == "executor" and is_script:
+            memory += _mebibytes(conf.get("spark.executor.pyspark.memory", "0"), "sparkConf")
+        if role == "executor" and conf.get("spark.memory.offHeap.enabled") == "true":
+            size = conf.get("spark.memory.offHeap.size", "0")
+            memory += _mebibytes(f"{size}b" if size.isdecimal() else size, "sparkConf")
+        template, gpu = mapping_at(given, "template"), mapping_at(given, "gpu")
+        [base, *others] = list_at(mapping_at(template, "spec"), "containers") or [{}]
+        resources = mapping_at(reading.as_mapping(base), "resources")
+        in_cluster = _below(conf, f"spark.kubernetes.{role}.")
+        cores = given.get("coreRequest", in_cluster.get("request.cores", told.get("cores", 1)))
+        requests = {**mapping_at(resources, "requests"), "cpu": str(cores), "memory": f"{memory}Mi"}
+        limits = {**mapping_at(resources, "limits"), "memory": f"{memory}Mi"}
+        if (limit := given.get("coreLimit", in_cluster.get("limit.cores"))) is not None:
+            limits["cpu"] = str(limit)
+        if "memoryLimit" in given:
+            limits["memory"] = f"{_mebibytes(given['memoryLimit'], f'{role}.memoryLimit')}Mi"
+        if gpu:
+            limits[text_at(gpu, "name")] = str(gpu.get("quantity"))
+        container: dict[str, Any] = {
+            "name": f"spark-kubernetes-{role}",
+            **base,
+            "resources": {"requests": requests, "limits": limits},
+        }
+        containers = [container, *others, *list_at(given, "sidecars")]
+        metadata = mapping_at(template, "metadata") | {
+            key: given[key] for key in ("labels", "annotations") if key in given
+        }
+        pods = 1 if role == "driver" else _executors(spec, conf, told.get("instances"))
+        inner = {"containers": containers, "initContainers": list_at(given, "initContainers")}
+        yield role, pods, {"metadata": metadata, "spec": mapping_at(template, "spec") | inner}
+
+
+def _executors(spec: Mapping[str, Any], conf: Mapping[str, str], instances: Any) -> int:
+    """Return the executors at the start."""
+    told = {**_below(conf, "spark.dynamicAllocation."), **mapping_at(spec, "dynamicAllocation")}
+    is_dynamic = str(told.get("enabled")).lower() == "true"
+    counts: dict[str, Any] = {name: told.get(name) for name in ("minExecutors", "initialExecutors") if is_dynamic}
+    counts["instances"] = instances
+    whole = {name: int(text) if str(text).isdecimal() else text for name, text in counts.items()}
+    return max(count_at(whole, name, 0 if is_dynamic else 1, least=0) for name in whole)
+
+
+def _below(conf: Mapping[str, str], prefix: str) -> dict[str, Any]:
+    return {name.removeprefix(prefix): text for name, text in conf.items() if name.startswith(prefix)}
+
+
+def _mebibytes(size: Any, field: str) -> int:
+    """Return a size of Spark in MiB; a bare number is one already.
+
+    >>> _mebibytes("2g", "driver.memory"), _mebibytes(512, "driver.memory")
+    (2048, 512)
+    """
+    match = _SIZE.fullmatch(str(size).strip())
+    if match is None:
+        remedy = "write it as Spark reads it, such as 4g or 512m"
+        raise InputError(f"{size!r:.40} is no size of Spark", field=field, remedy=remedy)
+    return int(match[1]) << _UNITS[match[2][:1].lower() or "m"] >> 20
