@@ -215,13 +215,15 @@ class Admission:
         if observer is not None:
             observer(facts.HintsGiven(self.pod.uid, name, joined(given)))
         merged = merge(policy, merge_entries(given), settings.numa, observer)
-        asked = HintsAsked(settings, self.providers, given, policy, self.pod if container is None else None)
-        if not settings.release.rules.hints_without_score:
-            self.scored[name] = asked
-            if observer is not None:
-                observer(facts.HintScored(self.pod.uid, name, asked.merged(merged.hint)))
-        if settings.plugins is not None:
-            merged = with_plugins(settings.plugins, asked, merged, self.pod, name, observer)
+        has_score = not settings.release.rules.hints_without_score
+        if has_score or settings.plugins is not None:
+            asked = HintsAsked(settings, self.providers, given, policy, self.pod if container is None else None)
+            if has_score:
+                self.scored[name] = asked
+                if observer is not None:
+                    observer(facts.HintScored(self.pod.uid, name, asked.merged(merged.hint)))
+            if settings.plugins is not None:
+                merged = with_plugins(settings.plugins, asked, merged, self.pod, name, observer)
         if merged.admitted:
             return merged.hint
         message = AFFINITY_MESSAGE
@@ -275,7 +277,7 @@ class Admission:
         answer = allocate_cpus(
             policy, providers.cpu, providers.reusable_cpus, self.pod, container, hint.mask, self.observer
         )
-        if isinstance(answer, Endless | AllocationError):
+        if isinstance(answer, (Endless, AllocationError)):
             return _refused(answer)
         self.providers = replace(providers, cpu=answer.state, reusable_cpus=answer.reusable)
         return None
