@@ -194,6 +194,7 @@ def test_an_empty_map_of_options_needs_the_gate_too(field: str, text: str) -> No
     """The kubelet asks whether there is a map, not whether something is in it (cmd/kubelet/app/server.go, run)."""
     off = {"CPUManagerPolicyOptions": False, "TopologyManagerPolicyOptions": False}
     older = MooringConfig(release=catalog.RELEASES["1.32"])
-    empty, absent = (kubelet_config({field: value, "featureGates": off}, source="test") for value in ({}, None))
+    empty = kubelet_config({field: {}, "featureGates": off}, source="test")
     assert build_settings(empty, older, MACHINE.info) == StartRefusal("options", text)
+    absent = kubelet_config({field: None, "featureGates": off}, source="test")
     assert isinstance(build_settings(absent, older, MACHINE.info), Settings)
