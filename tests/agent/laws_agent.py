@@ -12,7 +12,7 @@ from mooring.agent.state import AgentState
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.pod import Container, ContainerKind
-from mooring.engine.node.isolation import Isolation, cpu_isolation
+from mooring.engine.node.providers import Isolation, cpu_isolation
 
 
 def overlaps(runtime: Runtime, state: AgentState, all_cpus: int) -> Iterator[str]:

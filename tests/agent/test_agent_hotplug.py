@@ -43,7 +43,7 @@ from mooring.engine.core.config import CPU_HOTPLUG, MIXED_CPUS, MooringConfig
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.machineinfo import Core, MachineInfo
 from mooring.engine.core.pod import Pod
-from mooring.engine.node.isolation import ANNOTATION
+from mooring.engine.node.providers import ANNOTATION
 from mooring.inputs.machines.loader import load_machine
 
 ALL = 0xFF

@@ -28,7 +28,7 @@ from mooring.engine.core.config import CPU_HOTPLUG, MIXED_CPUS, MooringConfig
 from mooring.engine.core.pod import Container, ContainerKind, Pod
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
-from mooring.engine.node.isolation import ANNOTATION
+from mooring.engine.node.providers import ANNOTATION
 
 OPT_OUT = "example.org/share"
 

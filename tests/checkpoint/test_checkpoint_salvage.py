@@ -16,7 +16,7 @@ from mooring.engine.checkpoint.memory_file import memory_family, memory_state_te
 from mooring.engine.checkpoint.salvage import Salvage, json_of, salvaged
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
-from mooring.engine.releases.state_files import state_file_rules
+from mooring.engine.releases.catalog import state_file_rules
 
 CPU_FAMILY = cpu_family(state_file_rules("1.37", pod_level=True).cpu)
 MEMORY_FAMILY = memory_family(state_file_rules("1.37", pod_level=False).memory)

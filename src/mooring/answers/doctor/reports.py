@@ -35,7 +35,7 @@ from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node.settings import CPU_FILE, MEMORY_FILE, Settings
-from mooring.engine.releases.state_files import pod_file_versions, state_file_rules
+from mooring.engine.releases.catalog import pod_file_versions, state_file_rules
 from mooring.explanations.phrases import cpus_text, joined, plural
 
 

@@ -16,19 +16,21 @@ from mooring.answers.base.plan import AnyPlan, Question, RefusedPlan, make_plan,
 from mooring.answers.base.pods import Named, find, pods_of
 from mooring.answers.resize.sizes import CPU, LargestAmountsPart, Wanted, asking, largest_of, resize_advice, resizing_of
 from mooring.documents import plan as parts
+from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import OUT_OF, Placement, Rejection
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.moment import Moment
 from mooring.engine.core.pod import Pod, ResourceList
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.cpumanager.policy import exclusive_cpus
+from mooring.engine.cpumanager.state import PreAssignment
 from mooring.engine.extensions import cpu_resize, memory_resize
 from mooring.engine.extensions import cpu_resize as cpu_change
 from mooring.engine.kubelet.events import Resizing
 from mooring.engine.kubelet.kubelet import Kubelet, shared_cpus
 from mooring.engine.node.admission import TOPOLOGY_AFFINITY_ERROR
 from mooring.engine.node.resizing import resize_state
-from mooring.engine.node.resources import BEYOND_NODE, BY_CPU_POLICY, BY_MEMORY_POLICY, DelayedRelease
+from mooring.engine.node.resources import BEYOND_NODE, BY_CPU_POLICY, BY_MEMORY_POLICY, delay_left
 from mooring.engine.node.settings import Settings
 from mooring.explanations import reason as code
 from mooring.explanations.phrases import plural
@@ -172,8 +174,8 @@ def resize_of(question: Question, name: str, asked: Iterable[Wanted]) -> tuple[A
     return plan, structs.replace(document, refused_by=refused_by, code=why.code, why=why.sentence, remedy=remedy)
 
 
-def _pending(release: DelayedRelease, now: Moment) -> PendingReleasePart:
-    return PendingReleasePart(str(release.cpus), release.left(now) // 10**6)
+def _pending(release: PreAssignment, now: Moment) -> PendingReleasePart:
+    return PendingReleasePart(str(CPUSet(release.cpus)), delay_left(release, now) // 10**6)
 
 
 def _place(placement: Placement) -> ResizedPlacePart:

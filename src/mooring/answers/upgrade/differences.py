@@ -21,6 +21,7 @@ from mooring.engine.core.pod import Pod
 from mooring.engine.core.release import MANAGER_GATES, SWITCHES, FeatureGates, Gate, Release
 from mooring.engine.node.node import placements_of
 from mooring.engine.node.settings import CPU_FILE, MEMORY_FILE
+from mooring.engine.releases.catalog import pod_file_versions, state_file_rules
 from mooring.engine.releases.config_fields import (
     CPU_OPTIONS,
     DEFAULT_HISTORY,
@@ -30,7 +31,6 @@ from mooring.engine.releases.config_fields import (
 )
 from mooring.engine.releases.gates import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY, known_gates
 from mooring.engine.releases.rule import standing
-from mooring.engine.releases.state_files import pod_file_versions, state_file_rules
 from mooring.explanations.story import PodVerdict
 
 POD_LEVEL_GATE = "PodLevelResourceManagers"

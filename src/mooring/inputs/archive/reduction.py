@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import SourcePlace
 from mooring.engine.extensions import interrupts
-from mooring.engine.node import isolation
+from mooring.engine.node import providers
 from mooring.engine.plugins.shipped import core_kinds, hidden_siblings, isolated_cpus, spread
 from mooring.engine.releases.config_fields import CHECKED_FIELDS
 from mooring.inputs.archive.reader import DEVICES, KUBELET_CONFIG, MOORING_CONFIG, json_bytes
@@ -43,7 +43,7 @@ from mooring.inputs.pods.workloads import PodObject, pod_objects
 
 _POD_METADATA: Final = ("name", "generateName", "namespace", "uid")
 _ANNOTATIONS: Final = (
-    MIRROR, SCALE_DOWN_ANNOTATION, isolation.ANNOTATION, interrupts.ANNOTATION, core_kinds.ANNOTATION,
+    MIRROR, SCALE_DOWN_ANNOTATION, providers.ANNOTATION, interrupts.ANNOTATION, core_kinds.ANNOTATION,
     hidden_siblings.ANNOTATION, isolated_cpus.ANNOTATION, spread.ANNOTATION,
 )  # fmt: skip
 """Those that decide: of static pods, of extensions and of the plugins that are shipped."""
