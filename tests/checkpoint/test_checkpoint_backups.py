@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 
-from mooring.engine.checkpoint.salvage import replace_with_backups
+from mooring.engine.checkpoint.store import replace_with_backups
 from mooring.engine.core.errors import InputError
 
 BEFORE = {"cpu_manager_state": "old cpu \udcff", "memory_manager_state": "old memory"}
@@ -102,7 +102,7 @@ def test_when_the_disk_fails_everything_is_as_it_was(
 def test_an_endless_number_of_backups_is_refused(folder: Path) -> None:
     (folder / "cpu_manager_state.bak-1").touch()
     with (
-        mock.patch("mooring.engine.checkpoint.salvage.MOST_BACKUPS", 2),
+        mock.patch("mooring.engine.checkpoint.store.MOST_BACKUPS", 2),
         pytest.raises(InputError, match="too many backups"),
     ):
         replace_with_backups(folder, BEFORE, AFTER)

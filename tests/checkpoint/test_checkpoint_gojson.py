@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.engine.checkpoint import gotypes
-from mooring.engine.checkpoint.gojson import Decoded, decode, quoted
+from mooring.engine.checkpoint.gojson import GoFault, decode, quoted
 from mooring.engine.checkpoint.goscan import JSONSyntaxError, parse, unquote
 from mooring.engine.checkpoint.gotypes import (
     CPU_DATA,
@@ -25,14 +25,14 @@ from mooring.engine.checkpoint.gotypes import (
 )
 
 
-def read(struct: GoStruct, text: str) -> Decoded:
+def read(struct: GoStruct, text: str) -> tuple[dict[str, Any], GoFault | None]:
     return decode(parse(text.encode()), struct, fresh(struct))
 
 
 def value_of(struct: GoStruct, text: str) -> dict[str, Any]:
-    decoded = read(struct, text)
-    assert decoded.fault is None
-    return decoded.value
+    value, fault = read(struct, text)
+    assert fault is None
+    return value
 
 
 @pytest.mark.parametrize(
@@ -124,18 +124,18 @@ BEYOND = "18446744073709551616"
 )
 def test_a_wrong_type_is_named_with_its_path(struct: GoStruct, text: str, found: str, field: str, wanted: str) -> None:
     place = f"struct field {field}" if field else "value"
-    assert str(read(struct, text).fault) == f"json: cannot unmarshal {found} into Go {place} of type {wanted}"
+    assert str(read(struct, text)[1]) == f"json: cannot unmarshal {found} into Go {place} of type {wanted}"
 
 
 def test_the_first_fault_is_kept_and_the_rest_is_decoded() -> None:
-    decoded = read(CPU_V4, '{"policyName":1,"data":"d","checksum":"x","dataChecksum":5}')
-    assert str(decoded.fault).startswith("json: cannot unmarshal number")
-    assert (decoded.value["data"], decoded.value["dataChecksum"]) == ("d", 5)
+    value, fault = read(CPU_V4, '{"policyName":1,"data":"d","checksum":"x","dataChecksum":5}')
+    assert str(fault).startswith("json: cannot unmarshal number")
+    assert (value["data"], value["dataChecksum"]) == ("d", 5)
 
 
 def test_a_bad_pod_entry_ends_the_decoding_at_once() -> None:
     text = '{"podEntries":{"p":{"cpuSet":"1-"}},"policyName":1}'
-    assert str(read(CPU_DATA, text).fault) == 'failed to parse cpuset: strconv.Atoi: parsing "": invalid syntax'
+    assert str(read(CPU_DATA, text)[1]) == 'failed to parse cpuset: strconv.Atoi: parsing "": invalid syntax'
 
 
 def test_pod_sets_are_masks() -> None:
@@ -177,7 +177,7 @@ def test_complaints_are_those_of_go_1_27(case: dict[str, str]) -> None:
     struct = getattr(gotypes, case["type"])
     try:
         document = parse(case["document"].encode(errors="surrogateescape"), json_v2=True)
-        complaint = str(decode(document, struct, fresh(struct), json_v2=True).fault)
+        complaint = str(decode(document, struct, fresh(struct), json_v2=True)[1])
     except JSONSyntaxError as error:
         complaint = str(error)
     assert complaint == case["complaint"]

@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mooring.engine.checkpoint.contents import CPUContents, cpu_contents, memory_contents
 from mooring.engine.checkpoint.cpu_file import cpu_family, cpu_state_text, cpu_text_v2, cpu_text_v3
 from mooring.engine.checkpoint.formats import FormatFamily
 from mooring.engine.checkpoint.goscan import JSONSyntaxError, parse, parse_prefix
 from mooring.engine.checkpoint.memory_file import memory_family, memory_state_text, memory_text_v1, memory_text_v2
-from mooring.engine.checkpoint.salvage import Salvage, json_of, salvaged
+from mooring.engine.checkpoint.salvage import CPUContents, Salvage, cpu_contents, json_of, memory_contents, salvaged
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
 from mooring.engine.releases.state_files import state_file_rules

@@ -39,9 +39,9 @@ FIELD_ENTRIES = {"235148fe-393f-47a8-a17d-bd55bc1a836b": {"cgroup1-0": "1,13"}}
 
 
 def checksum(struct: GoStruct, name: str, members: Members) -> int:
-    decoded = decode(parse(json.dumps(members).encode()), struct, fresh(struct))
-    assert decoded.fault is None
-    return legacy_checksum(struct, decoded.value, name)
+    value, fault = decode(parse(json.dumps(members).encode()), struct, fresh(struct))
+    assert fault is None
+    return legacy_checksum(struct, value, name)
 
 
 def cpu(policy: str, default: str, entries: object = None, pods: object = None) -> Members:

@@ -22,7 +22,7 @@ from mooring.engine.cpumanager.hints import container_hints, pod_hints
 from mooring.engine.cpumanager.options import TakeRules
 from mooring.engine.cpumanager.policy import StaticPolicy
 from mooring.engine.cpumanager.state import CPUState, Reusable
-from mooring.engine.cpumanager.static import Allocated, allocate, remove
+from mooring.engine.cpumanager.static import allocate, remove
 from mooring.engine.cpumanager.take import take
 from mooring.engine.topologymanager.hints import IMPOSSIBLE
 
@@ -45,10 +45,10 @@ def served(
     index: int = 0,
     affinity: NUMAMask | None = None,
     reusable: Reusable | None = None,
-) -> Allocated:
+) -> CPUState:
     answer = allocate(policy, before, reusable or Reusable(), pod, pod.containers[index], affinity)
-    assert isinstance(answer, Allocated)
-    return answer
+    assert isinstance(answer, tuple)
+    return answer[0]
 
 
 def one(cpu: str) -> tuple[Pod, Container]:
@@ -59,7 +59,7 @@ def one(cpu: str) -> tuple[Pod, Container]:
 def test_an_empty_set_is_an_existing_set() -> None:
     before = state("0-11", u={"c": ""})
     policy, pod = static_policy("2S12", reserved="0"), guaranteed("u", container("c", "2"))
-    assert served(policy, before, pod).state is before
+    assert served(policy, before, pod) is before
     assert container_hints(policy, before, Reusable(), pod, pod.containers[0]) == {"cpu": IMPOSSIBLE}
     assert pod_hints(policy, before, Reusable(), pod) == {"cpu": IMPOSSIBLE}
 
@@ -92,12 +92,12 @@ def test_cpus_that_other_containers_of_the_pod_hold_stay_with_them() -> None:
 def test_the_first_set_of_a_container_is_its_baseline_until_it_is_removed() -> None:
     policy = static_policy("2S12", reserved="0")
     answer = served(policy, state("0-11"), guaranteed("u", container("c", "2")))
-    assert answer.state.baselines == {"u": {"c": mask("2,8")}}
+    assert answer.baselines == {"u": {"c": mask("2,8")}}
     known = replace(state("0-11"), baselines={"u": {"c": CPUMask(1), "d": CPUMask(2)}})
-    kept = served(policy, known, guaranteed("u", container("c", "2"))).state
+    kept = served(policy, known, guaranteed("u", container("c", "2")))
     assert kept.baselines == {"u": {"c": 1, "d": 2}}
     assert remove(policy, kept, "u", "c").baselines == {"u": {"d": 2}}
-    assert remove(policy, answer.state, "u", "c").baselines == {}
+    assert remove(policy, answer, "u", "c").baselines == {}
 
 
 # Observers.
@@ -115,10 +115,10 @@ def test_an_observer_receives_each_step_and_changes_nothing() -> None:
         WholeCoresChecked("u", "c", 2, 2, 10, passed=True),
         CPUsTaken("u", "c", 2, pool, NO_CPUS, NUMAMask(0b10), near, mask("1,7"), mask("1,7"), ""),
     ]
-    assert isinstance(answer, Allocated)
+    assert isinstance(answer, tuple)
     facts.clear()
-    allocate(policy, answer.state, Reusable(), pod, asked, None, facts.append)
-    remove(policy, answer.state, "u", "c", facts.append)
+    allocate(policy, answer[0], Reusable(), pod, asked, None, facts.append)
+    remove(policy, answer[0], "u", "c", facts.append)
     counted, kept, released = told(facts)
     assert (counted, kept) == (ExclusiveCPUsCounted("u", "c", 2), ExistingCPUsKept("u", "c", mask("1,7")))
     assert isinstance(released, CPUsReleased)

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.engine.core.bits import NUMAMask
+from mooring.engine.core.decision import AllocationError
 from mooring.engine.core.pod import Container, ContainerKind, Pod
 from mooring.engine.core.quantity import Quantity
-from mooring.engine.devicemanager.allocation import DeviceError, DevicesAllocated, allocate, drop_stale
+from mooring.engine.devicemanager.allocation import allocate, drop_stale
 from mooring.engine.devicemanager.state import Device, DeviceState, ReusableDevices
 
 GPU = "vendor.example/gpu"
@@ -34,8 +35,8 @@ def served(
     reusable = ReusableDevices()
     for one in containers:
         answer = allocate(state, reusable, Pod(uid, uid, containers=containers), one, affinity)
-        assert isinstance(answer, DevicesAllocated), answer
-        state, reusable = answer.state, answer.reusable
+        assert not isinstance(answer, AllocationError), answer
+        state, reusable = answer
     return state, reusable
 
 
@@ -86,14 +87,14 @@ def test_equally_near_devices_are_taken_as_a_random_draw_most_often_takes_them(
 def test_a_resource_without_a_healthy_device_is_an_error_of_its_own() -> None:
     devices = (Device("g0", (0,), healthy=False), Device("g1", (1,), healthy=False))
     answer = allocate(DeviceState({GPU: devices}), ReusableDevices(), Pod("p", "p"), asking("c", 1), None)
-    assert answer == DeviceError(f"no healthy devices present; cannot allocate unhealthy devices {GPU}")
+    assert answer == AllocationError(f"no healthy devices present; cannot allocate unhealthy devices {GPU}")
 
 
 def kept(before: DeviceState, count: int, *, sources_ready: bool) -> str:
     """Ask for a container that holds devices already; return why it cannot keep them."""
     whole = Pod("pod", "pod", containers=(asking("c", count),))
     answer = allocate(before, ReusableDevices(), whole, whole.containers[0], None, sources_ready=sources_ready)
-    return answer.message if isinstance(answer, DeviceError) else ""
+    return answer.message if isinstance(answer, AllocationError) else ""
 
 
 def test_a_container_that_asks_for_another_number_than_it_holds_is_refused() -> None:
@@ -128,7 +129,7 @@ def test_resources_are_served_together_or_not_at_all() -> None:
     limits = {GPU: Quantity.parse("1"), NIC: Quantity.parse("2")}
     one = Container("c", APP, limits, limits)
     answer = allocate(DeviceState(devices), ReusableDevices(), Pod("p", "p", containers=(one,)), one, None)
-    assert isinstance(answer, DeviceError)
+    assert isinstance(answer, AllocationError)
     assert NIC in answer.message
 
 
@@ -150,9 +151,9 @@ def test_apps_and_sidecars_never_share_a_device(
     whole = Pod("pod", "pod", containers=tuple(containers))
     for one in containers:
         answer = allocate(state, reusable, whole, one, affinity)
-        if isinstance(answer, DeviceError):
+        if isinstance(answer, AllocationError):
             continue
-        state, reusable = answer.state, answer.reusable
+        state, reusable = answer
         assert len(held(state, one.name)) == one.limits[GPU].units
     lasting = [held(state, one.name) for one in containers if one.kind is not INIT]
     assert sum(map(len, lasting)) == len(set().union(*lasting))

@@ -23,12 +23,13 @@ from tests.memorymanager.small_memory import (
 )
 
 import mooring.engine.memorymanager.static as engine
+from mooring.engine.core.decision import AllocationError
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.memorymanager.facts import MemoryAssigned, MemoryReleased
 from mooring.engine.memorymanager.policy import MemoryPolicy
 from mooring.engine.memorymanager.state import MemoryState, NUMANodeState, ReusableMemory, charge, release
-from mooring.engine.memorymanager.static import MemoryAllocated, MemoryRefusal, allocate, remove
+from mooring.engine.memorymanager.static import allocate, remove
 from mooring.engine.topologymanager.hints import Hint
 
 TWO = static(empty_nodes(8, 8))
@@ -41,14 +42,14 @@ def served(
     state, reusable = state or fresh(policy), ReusableMemory()
     for position, one in enumerate(whole.containers):
         answer = allocate(policy, state, reusable, whole, one, hints[min(position, len(hints) - 1)])
-        assert isinstance(answer, MemoryAllocated), answer
-        state, reusable = answer.state, answer.reusable
+        assert not isinstance(answer, AllocationError), answer
+        state, reusable = answer
     return state, reusable
 
 
 def refused(policy: MemoryPolicy, state: MemoryState, asked: Container, hint: Hint) -> str:
     answer = allocate(policy, state, ReusableMemory(), pod(asked), asked, hint)
-    assert isinstance(answer, MemoryRefusal)
+    assert isinstance(answer, AllocationError)
     assert answer.reason == ""
     return answer.message
 
@@ -84,8 +85,8 @@ def test_an_extension_looks_at_the_hints_for_memory_only() -> None:
     assert refused(policy, fresh(policy), pages, on(0, preferred=False)) == engine.NO_EXTENSION
     both = container("c", 1, M2=6)
     answer = allocate(policy, fresh(policy), ReusableMemory(), pod(both), both, on(0, preferred=False))
-    assert isinstance(answer, MemoryAllocated)
-    assert set(answer.state.assignments["pod"]["c"]) == {block([0, 1], 1), block([0, 1], 6, HUGE)}
+    assert not isinstance(answer, AllocationError)
+    assert set(answer[0].assignments["pod"]["c"]) == {block([0, 1], 1), block([0, 1], 6, HUGE)}
 
 
 def test_a_type_that_a_node_of_the_affinity_does_not_list_crashes_the_kubelet() -> None:
@@ -94,7 +95,7 @@ def test_a_type_that_a_node_of_the_affinity_does_not_list_crashes_the_kubelet() 
     policy = static(nodes)
     asked = container("c", 1, M2=1)
     answer = allocate(policy, fresh(policy), ReusableMemory(), pod(asked), asked, on(0))
-    assert isinstance(answer, MemoryAllocated)
+    assert not isinstance(answer, AllocationError)
     for hint in (on(1), on(0, 1), ANYWHERE):
         with pytest.raises(KubeletCrashError, match="NUMA node 1 does not list hugepages-2Mi"):
             allocate(policy, fresh(policy), ReusableMemory(), pod(asked), asked, hint)
@@ -108,8 +109,8 @@ def test_blocks_of_later_init_containers_are_not_shrunk() -> None:
     whole = pod(first, last, container("a", 4))
     state = replace(fresh(TWO), assignments={"pod": {"j": (block([0], 2),)}})
     answer = allocate(TWO, state, ReusableMemory(), whole, first, on(0))
-    assert isinstance(answer, MemoryAllocated)
-    assert answer.state.assignments["pod"] == {"j": (block([0], 2),), "i": (block([0], 3),)}
+    assert not isinstance(answer, AllocationError)
+    assert answer[0].assignments["pod"] == {"j": (block([0], 2),), "i": (block([0], 3),)}
 
 
 def test_what_is_left_counts_for_hints_and_so_leads_to_an_extension_to_the_same_node() -> None:
@@ -117,7 +118,7 @@ def test_what_is_left_counts_for_hints_and_so_leads_to_an_extension_to_the_same_
     whole = pod(container("i", 6, INIT), container("a", 5))
     state, reusable = served(TWO, pod(whole.containers[0]), on(0))
     answer = allocate(TWO, state, reusable, whole, whole.containers[1], on(0), facts.append)
-    assert isinstance(answer, MemoryAllocated)
+    assert not isinstance(answer, AllocationError)
     (assigned,) = [fact for fact in facts if isinstance(fact, MemoryAssigned)]
     assert (assigned.way, assigned.mask, assigned.affinity) == ("extended", 0b01, 0b01)
 

@@ -22,14 +22,14 @@ from tests.memorymanager.small_memory import (
 )
 
 import mooring.engine.memorymanager.hints as policy_hints
-import mooring.engine.memorymanager.static as engine
 from mooring.engine.core.bits import NUMAMask
-from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
+from mooring.engine.core.decision import AllocationError
+from mooring.engine.core.pod import Container, ContainerKind, Pod
 from mooring.engine.memorymanager.facts import MemoryHintsAsked, MemoryPinningFailed, MemoryPinningRequested
 from mooring.engine.memorymanager.policy import MemoryPolicy
 from mooring.engine.memorymanager.start import DIFFERENT, start
 from mooring.engine.memorymanager.state import Block, MemoryState, ReusableMemory
-from mooring.engine.memorymanager.static import MemoryAllocated, MemoryRefusal, allocate, allocate_pod, remove
+from mooring.engine.memorymanager.static import allocate, allocate_pod, remove
 from mooring.engine.topologymanager.hints import Hint, Hints
 
 NODES = empty_nodes(20, 20, M2=(9, 9))
@@ -42,9 +42,9 @@ def shared(name: str, kind: ContainerKind = APP) -> Container:
 
 
 def served(policy: MemoryPolicy, whole: Pod, hint: Hint = ANYWHERE, state: MemoryState | None = None) -> MemoryState:
-    answer = allocate_pod(policy, state or fresh(policy), ReusableMemory(), whole, hint)
-    assert isinstance(answer, MemoryAllocated), answer
-    return answer.state
+    answer = allocate_pod(policy, state or fresh(policy), whole, hint)
+    assert isinstance(answer, MemoryState), answer
+    return answer
 
 
 # The check of the shared pool.
@@ -64,20 +64,11 @@ def test_a_container_with_requests_of_other_types_only_shares_nothing() -> None:
 # The partition.
 
 
-def test_the_record_of_init_containers_is_passed_on() -> None:
-    record = ReusableMemory("pod", {NUMAMask(0b01): {"memory": 3}})
-    burstable = replace(pod_level(container("a", 4), memory=10), qos=QoS.BURSTABLE)
-    for whole in (pod_level(container("a", 4), shared("b"), memory=10), burstable):
-        answer = allocate_pod(POLICY, fresh(POLICY), record, whole, on(0))
-        assert isinstance(answer, MemoryAllocated)
-        assert answer.reusable is record
-
-
 def test_observers_are_told_of_the_whole_pod_and_why_it_failed() -> None:
     facts: list[object] = []
     whole = pod_level(container("a", 10), shared("b"), memory=10)
-    answer = allocate_pod(POLICY, fresh(POLICY), ReusableMemory(), whole, on(0), facts.append)
-    assert answer == MemoryRefusal(NO_SHARED, "EmptyPodSharedPoolError")
+    answer = allocate_pod(POLICY, fresh(POLICY), whole, on(0), facts.append)
+    assert answer == AllocationError(NO_SHARED, "EmptyPodSharedPoolError")
     assert facts == [MemoryPinningRequested("pod", ""), MemoryPinningFailed("pod", "", NO_SHARED)]
     del facts[:]
     hints = policy_hints.pod_hints(POLICY, fresh(POLICY), ReusableMemory(), pod(container("a", 5)), facts.append)
@@ -89,15 +80,6 @@ def test_observers_are_told_of_the_whole_pod_and_why_it_failed() -> None:
 def test_amounts_of_zero_are_not_written_down() -> None:
     whole = pod_level(container("a", 10, M2=3), container("c", 1, M2=0), memory=11, M2=3)
     assert served(POLICY, whole).assignments["pod"]["c"] == (block([0], 1),)
-
-
-def test_nothing_is_reused_from_init_containers() -> None:
-    whole = pod_level(container("i", 6, INIT), container("a", 6), memory=6)
-    left = ReusableMemory("pod", {NUMAMask(0b01): {"memory": 6}})
-    other = pod(container("c", 18), uid="other")
-    answer = allocate(POLICY, fresh(POLICY), ReusableMemory(), other, other.containers[0], on(0))
-    assert isinstance(answer, MemoryAllocated)
-    assert allocate_pod(POLICY, answer.state, left, whole, on(0)) == MemoryRefusal(engine.NO_EXTENSION)
 
 
 # Restart.
@@ -168,8 +150,8 @@ def test_fixed_containers_served_one_by_one_before_begin_anew() -> None:
     state = fresh(SANE)
     for one in whole.containers:
         answer = allocate(SANE, state, ReusableMemory(), whole, one, on(0))
-        assert isinstance(answer, MemoryAllocated)
-        state = answer.state
+        assert not isinstance(answer, AllocationError)
+        state = answer[0]
     assert reserved(state) == [6, 0]
     assert begins_anew(state, whole)
 
@@ -184,10 +166,10 @@ def test_in_container_scope_a_pod_with_blocks_of_its_own_is_not_charged_again() 
     state, broken = started(SANE), started(POLICY)
     init = WHOLE.containers[0]
     answer = allocate(SANE, state, ReusableMemory(), WHOLE, init, on(1))
-    assert isinstance(answer, MemoryAllocated)
-    assert answer.state is state
+    assert not isinstance(answer, AllocationError)
+    assert answer[0] is state
     assert policy_hints.container_hints(SANE, state, ReusableMemory(), WHOLE, init) is None
     # The kubelet serves the init container that has ended; its own file then says less than is charged.
     again = allocate(POLICY, broken, ReusableMemory(), WHOLE, init, on(1))
-    assert isinstance(again, MemoryAllocated)
-    assert start(POLICY, again.state) == DIFFERENT
+    assert not isinstance(again, AllocationError)
+    assert start(POLICY, again[0]) == DIFFERENT

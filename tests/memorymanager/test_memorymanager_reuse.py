@@ -21,11 +21,12 @@ from tests.memorymanager.small_memory import (
     static,
 )
 
+from mooring.engine.core.decision import AllocationError
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.memorymanager.policy import MemoryPolicy
 from mooring.engine.memorymanager.start import start
 from mooring.engine.memorymanager.state import MemoryState, ReusableMemory
-from mooring.engine.memorymanager.static import MemoryAllocated, MemoryRefusal, allocate, remove
+from mooring.engine.memorymanager.static import allocate, remove
 from mooring.engine.topologymanager.hints import Hint
 
 FIXED = "exact-mask-reuse"
@@ -34,17 +35,17 @@ INIT_THEN_WIDE = pod(container("i", 6, INIT), container("a", 12))
 
 def served(
     policy: MemoryPolicy, whole: Pod, *hints: Hint, state: MemoryState | None = None
-) -> MemoryState | MemoryRefusal:
+) -> MemoryState | AllocationError:
     state, reusable = state or fresh(policy), ReusableMemory()
     for one, hint in zip(whole.containers, hints, strict=True):
         answer = allocate(policy, state, reusable, whole, one, hint)
-        if isinstance(answer, MemoryRefusal):
+        if isinstance(answer, AllocationError):
             return answer
-        state, reusable = answer.state, answer.reusable
+        state, reusable = answer
     return state
 
 
-def state_of(answer: MemoryState | MemoryRefusal) -> MemoryState:
+def state_of(answer: MemoryState | AllocationError) -> MemoryState:
     assert isinstance(answer, MemoryState), answer
     return answer
 
@@ -71,9 +72,9 @@ def test_a_set_beside_the_init_containers_takes_nothing_over() -> None:
     whole = pod(INIT_THEN_WIDE.containers[0], asked)
     policy = static(empty_nodes(8, 8), FIXED)
     answer = allocate(policy, state, ReusableMemory(), whole, asked, on(1))
-    assert isinstance(answer, MemoryAllocated)
-    assert answer.state.assignments["pod"] == {"i": (block([0], 6),), "a": (block([1], 4),)}
-    assert reserved(answer.state) == [6, 4]
+    assert not isinstance(answer, AllocationError)
+    assert answer[0].assignments["pod"] == {"i": (block([0], 6),), "a": (block([1], 4),)}
+    assert reserved(answer[0]) == [6, 4]
 
 
 def test_what_several_init_containers_leave_inside_adds_up() -> None:
@@ -105,8 +106,8 @@ def test_blocks_add_up_to_what_is_charged_and_all_of_it_comes_back(pods: list[tu
     state, reusable = fresh(policy), ReusableMemory()
     for one, hint in pods:
         answer = allocate(policy, state, reusable, whole, one, hint)
-        if isinstance(answer, MemoryAllocated):
-            state, reusable = answer.state, answer.reusable
+        if not isinstance(answer, AllocationError):
+            state, reusable = answer
         blocks = [held for containers in state.assignments.values() for held in containers.values()]
         assert sum(reserved(state)) == sum(one.size for held in blocks for one in held)
     for name in list(state.assignments.get("pod", {})):
@@ -122,7 +123,7 @@ def test_on_the_same_nodes_both_ways_of_counting_are_one(pods: list[tuple[Contai
     broken, fixed = (
         served(static(empty_nodes(8, 6, 8), *names), whole, *[hint] * len(pods)) for names in ((), (FIXED,))
     )
-    if isinstance(broken, MemoryRefusal):
+    if isinstance(broken, AllocationError):
         return
     assert isinstance(fixed, MemoryState)
     if len({held.numa for blocks in broken.assignments["pod"].values() for held in blocks}) == 1:

@@ -21,7 +21,7 @@ def state(assignments: Mapping[str, Mapping[str, CPUMask]], pods: Mapping[str, C
 
 def told(before: CPUState, after: CPUState) -> list[tuple[str, str, str, str]]:
     changes = changes_between(before, after)
-    return [(one.point, one.change.uid, one.change.container, str(one.change.cpus)) for one in changes]
+    return [(point, one.uid, one.container, str(one.cpus)) for point, one in changes]
 
 
 def test_who_got_cpus_and_whose_came_back_is_told() -> None:
@@ -56,10 +56,10 @@ def test_what_is_told_makes_one_state_of_the_other(
     before: dict[str, dict[str, CPUMask]], after: dict[str, dict[str, CPUMask]]
 ) -> None:
     held = {(uid, name): CPUSet(cpus) for uid, sets in before.items() for name, cpus in sets.items()}
-    for one in changes_between(state(before), state(after)):
-        who = one.change.uid, one.change.container
+    for point, one in changes_between(state(before), state(after)):
+        who = one.uid, one.container
         known = held.get(who, CPUSet())
-        held[who] = known | one.change.cpus if one.point == "allocated" else known - one.change.cpus
+        held[who] = known | one.cpus if point == "allocated" else known - one.cpus
     wanted = {(uid, name): CPUSet(cpus) for uid, sets in after.items() for name, cpus in sets.items()}
     assert {who: cpus for who, cpus in held.items() if cpus} == {who: cpus for who, cpus in wanted.items() if cpus}
 

@@ -8,18 +8,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from mooring.engine.core.decision import Endless, Observer, Rejection
+from mooring.engine.core.decision import AllocationError, Endless, Observer, Rejection
 from mooring.engine.core.moment import Moment
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.cpumanager import pod_allocation as cpu_pod
-from mooring.engine.cpumanager.policy import AllocationError
 from mooring.engine.cpumanager.static import allocate as allocate_cpus
-from mooring.engine.devicemanager.allocation import DeviceError
 from mooring.engine.devicemanager.allocation import allocate as allocate_devices
 from mooring.engine.devicemanager.hints import pod_device_requests
 from mooring.engine.extensions.scale_down import resumed_resize
 from mooring.engine.memorymanager import static as memory_pod
-from mooring.engine.memorymanager.static import MemoryRefusal
 from mooring.engine.memorymanager.static import allocate as allocate_memory
 from mooring.engine.node import facts
 from mooring.engine.node.decision import NO_AFFINITY, AffinityAsked, HintsAsked, with_plugins
@@ -251,10 +248,11 @@ class Admission:
             self.observer,
             sources_ready=self.sources_ready,
         )
-        if isinstance(answer, DeviceError):
-            return _rejection(answer.message, "")
-        if answer.state is not providers.devices or answer.reusable is not providers.reusable_devices:
-            self.providers = replace(providers, devices=answer.state, reusable_devices=answer.reusable)
+        if isinstance(answer, AllocationError):
+            return _rejection(answer)
+        devices, reusable = answer
+        if devices is not providers.devices or reusable is not providers.reusable_devices:
+            self.providers = replace(providers, devices=devices, reusable_devices=reusable)
         return None
 
     def _allocate_cpus(self, container: Container, hint: Hint) -> Verdict:
@@ -268,7 +266,7 @@ class Admission:
                 policy, providers.cpu, self.pod, container, hint.mask, self.now, observer=self.observer
             )
             if isinstance(resumed, AllocationError):
-                return _rejection(resumed.message, resumed.reason)
+                return _rejection(resumed)
             providers = replace(providers, cpu=resumed)
         answer = allocate_cpus(
             policy, providers.cpu, providers.reusable_cpus, self.pod, container, hint.mask, self.observer
@@ -276,8 +274,9 @@ class Admission:
         if isinstance(answer, Endless):
             return answer
         if isinstance(answer, AllocationError):
-            return _rejection(answer.message, answer.reason)
-        self.providers = replace(providers, cpu=answer.state, reusable_cpus=answer.reusable)
+            return _rejection(answer)
+        cpu, reusable = answer
+        self.providers = replace(providers, cpu=cpu, reusable_cpus=reusable)
         return None
 
     def _allocate_memory(self, container: Container, hint: Hint) -> Verdict:
@@ -289,9 +288,10 @@ class Admission:
         answer = allocate_memory(
             policy, providers.memory, providers.reusable_memory, self.pod, container, hint, self.observer
         )
-        if isinstance(answer, MemoryRefusal):
-            return _rejection(answer.message, answer.reason)
-        self.providers = replace(providers, memory=answer.state, reusable_memory=answer.reusable)
+        if isinstance(answer, AllocationError):
+            return _rejection(answer)
+        memory, reusable = answer
+        self.providers = replace(providers, memory=memory, reusable_memory=reusable)
         return None
 
     def _allocate_pod_cpus(self, hint: Hint) -> Verdict:
@@ -299,25 +299,19 @@ class Admission:
         if policy is None:
             return None
         providers = self.providers
-        left, answer = cpu_pod.allocate_pod(
-            policy, providers.cpu, providers.reusable_cpus, self.pod, hint.mask, self.observer
-        )
+        left, answer = cpu_pod.allocate_pod(policy, providers.cpu, self.pod, hint.mask, self.observer)
         self.providers = replace(providers, cpu=left)
-        if isinstance(answer, Endless):
-            return answer
-        if isinstance(answer, AllocationError):
-            return _rejection(answer.message, answer.reason)
-        return None
+        return _rejection(answer) if isinstance(answer, AllocationError) else answer
 
     def _allocate_pod_memory(self, hint: Hint) -> Verdict:
         policy = self.settings.memory
         if policy is None:
             return None
         given = self.providers
-        answer = memory_pod.allocate_pod(policy, given.memory, given.reusable_memory, self.pod, hint, self.observer)
-        if isinstance(answer, MemoryRefusal):
-            return _rejection(answer.message, answer.reason)
-        self.providers = replace(given, memory=answer.state)
+        answer = memory_pod.allocate_pod(policy, given.memory, self.pod, hint, self.observer)
+        if isinstance(answer, AllocationError):
+            return _rejection(answer)
+        self.providers = replace(given, memory=answer)
         return None
 
 
@@ -350,8 +344,8 @@ def _ended(pod: Pod, verdict: Verdict) -> facts.PodAdmitted | facts.PodRejected 
     return facts.PodAdmitted(pod.uid, pod)
 
 
-def _rejection(message: str, reason: str) -> Rejection:
+def _rejection(error: AllocationError) -> Rejection:
     """Return the kubelet's answer to a provider's error: its own text where it is typed, wrapped otherwise."""
-    if reason:
-        return Rejection(reason, message)
-    return Rejection(UNEXPECTED_ADMISSION_ERROR, f"Allocate failed due to {message}, which is unexpected")
+    if error.reason:
+        return Rejection(error.reason, error.message)
+    return Rejection(UNEXPECTED_ADMISSION_ERROR, f"Allocate failed due to {error.message}, which is unexpected")
