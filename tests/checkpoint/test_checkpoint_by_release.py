@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -100,7 +101,10 @@ def test_a_release_reads_the_memory_file_that_it_writes(state: MemoryState, rele
     kept = state if rules.keeps_pods else replace(state, pods={})
     strict = memory_file.load_memory_state(text + STRICTLY, policy=state.policy, pod_level=pod_level, release=release)
     assert strict == kept
-    assert memory_file.canonical_memory_state(text, pod_level=pod_level, release=release) in (kept, None)
+    # The quick way is for sizes that Go's signed numbers hold.
+    is_small = all(int(number) < 2**63 for number in re.findall(r"[0-9]{19,}", text))
+    quick = memory_file.canonical_memory_state(text, pod_level=pod_level, release=release)
+    assert quick in ((kept,) if is_small else (kept, None))
 
 
 @pytest.mark.parametrize("release", [*OLD, "1.36"])

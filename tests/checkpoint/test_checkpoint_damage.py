@@ -134,6 +134,7 @@ def test_any_document_of_the_older_formats_gets_an_answer(document: dict[str, An
     "text",
     [
         "[" * 100_000,
+        json.dumps({"data": "[" * 100_000}),
         '{"entries":' * 10_001,
         '{"x":' + "[" * 9_998 + "]" * 9_998 + "}",
         '{"entries":{"p":{"c":' + "[" * 5_000 + "]" * 5_000 + "}}}",

@@ -58,28 +58,35 @@ def failing(*_: Any, **__: Any) -> Any:
     raise OSError(28, "No space left on device")
 
 
-@pytest.mark.parametrize(("owner", "name"), [(os, "fsync"), (os, "replace")], ids=["sync", "rename"])
+def interrupted(*_: Any) -> Any:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("name", "broken", "error", "text"),
+    [
+        ("fsync", failing, InputError, "cannot be written: No space left on device"),
+        ("replace", failing, InputError, "cannot be written: No space left on device"),
+        ("fsync", interrupted, KeyboardInterrupt, None),
+    ],
+    ids=["sync", "rename", "interrupted"],
+)
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    broken: Any,
+    error: type[BaseException],
+    text: str | None,
 ) -> None:
     path = tmp_path / "state"
     path.write_text("old", encoding="utf-8")
-    monkeypatch.setattr(owner, name, failing)
-    with pytest.raises(InputError, match="cannot be written: No space left on device"):
+    monkeypatch.setattr(os, name, broken)
+    with pytest.raises(error, match=text):
         write_atomically(path, "new")
     monkeypatch.undo()
     assert path.read_text(encoding="utf-8") == "old"
     assert names_in(tmp_path) == ["state"]
-
-
-def test_an_interrupted_write_leaves_no_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(_: int) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "fsync", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        write_atomically(tmp_path / "state", "new")
-    assert names_in(tmp_path) == []
 
 
 def test_file_and_directory_are_brought_to_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,6 +53,12 @@ def told(plan: Plan, number: int = -1) -> list[str]:
     return [line.text for line in walk(story_lines(explain(plan, plan.answers[number].pod), None))]
 
 
+def of_kinds(config: KubeletConfig, cpus: int, kind: str) -> Plan:
+    """Plan a pod on a machine whose cores of another kind are withheld."""
+    mooring = plugged(named("core-kinds", strict=True))
+    return started_plan(Question(machine_named(HYBRID), config, mooring, (pod("web", cpus, core_kind=kind),)))
+
+
 def failing(point: str, error: Exception) -> MooringConfig:
     def fail(**_asked: object) -> object:
         raise error
@@ -73,27 +79,12 @@ def test_the_story_says_who_withheld_preferred_and_chose() -> None:
 
 
 def test_what_a_plugin_says_for_hints_and_for_the_choice_is_reported_once() -> None:
-    config = replace(STATIC, topology_manager_policy="best-effort")
-    plan = started_plan(
-        Question(
-            machine_named(HYBRID),
-            config,
-            plugged(named("core-kinds", strict=True)),
-            (pod("web", 2, core_kind="efficiency"),),
-        )
-    )
+    plan = of_kinds(replace(STATIC, topology_manager_policy="best-effort"), 2, "efficiency")
     assert sum(line.startswith("core-kinds withholds") for line in told(plan)) == 1
 
 
 def test_a_refusal_names_plugin_cpus_and_reason() -> None:
-    plan = started_plan(
-        Question(
-            machine_named(HYBRID),
-            STATIC,
-            plugged(named("core-kinds", strict=True)),
-            (pod("web", 13, core_kind="performance"),),
-        )
-    )
+    plan = of_kinds(STATIC, 13, "performance")
     answer = plan.answers[0]
     assert answer.code == "MOOR-125"
     assert answer.why == (
@@ -103,15 +94,7 @@ def test_a_refusal_names_plugin_cpus_and_reason() -> None:
 
 
 def test_a_refusal_by_the_topology_manager_names_them_too() -> None:
-    config = replace(STATIC, topology_manager_policy="single-numa-node")
-    plan = started_plan(
-        Question(
-            machine_named(HYBRID),
-            config,
-            plugged(named("core-kinds", strict=True)),
-            (pod("web", 13, core_kind="performance"),),
-        )
-    )
+    plan = of_kinds(replace(STATIC, topology_manager_policy="single-numa-node"), 13, "performance")
     assert plan.answers[0].decision.reason == "TopologyAffinityError"
     assert "The plugin core-kinds withholds 13-19" in plan.answers[0].why
 

@@ -71,18 +71,47 @@ def test_hints_are_listed_by_size_and_then_lexicographically() -> None:
         ({"numa_nodes": [-1]}, "NUMA node -1: bit number must be in range 0-63"),
         ({"options": {"x": ""}}, 'options: unknown Topology Manager Policy option: "x"'),
         ({"options": {"prefer-closest-numa-nodes": "1"}}, "distances: prefer-closest-numa-nodes needs one row"),
-        ({"providers": [3]}, "providers[0]: a provider is null or a mapping"),
-        ({"providers": [{"cpu": 3}]}, "providers[0].cpu: hints are null or a list"),
-        ({"providers": [{"cpu": [3]}]}, "providers[0].cpu: hints are null or a list"),
-        ({"providers": [{"cpu": [{"numa": [0]}]}]}, "providers[0].cpu: hints are null or a list"),
-        ({"providers": [{"cpu": [{"numa": [0], "preferred": 1}]}]}, "providers[0].cpu: hints are null or a list"),
-        ({"providers": [{"cpu": [{"numa": [64], "preferred": True}]}]}, "NUMA node 64: bit number"),
+        ({"options": {"prefer-closest-numa-nodes": "1"}, "distances": 5}, "distances: prefer-closest-numa-nodes needs"),
+        (
+            {"options": {"prefer-closest-numa-nodes": "1"}, "distances": [["x"]] * 2},
+            "distances: a row of distances is a",
+        ),
+        ({"numa_nodes": ["a"]}, "NUMA node 'a': bit number must be in range 0-63"),
+        ({"numa_nodes": [[1]]}, "numa_nodes: NUMA nodes are a list of numbers"),
+        ({"numa_nodes": 5}, "numa_nodes: NUMA nodes are a list of numbers"),
     ],
 )
 def test_nonsense_is_refused_in_one_line(arguments: dict[str, Any], text: str) -> None:
-    call: dict[str, Any] = {"policy": "best-effort", "providers": [None], "numa_nodes": [0, 1], **arguments}
+    call: dict[str, Any] = {"policy": "best-effort", "numa_nodes": [0, 1], **arguments}
     with pytest.raises(InputError) as error:
-        merge_hints(call.pop("policy"), call.pop("providers"), **call)
+        merge_hints(call.pop("policy"), [None], **call)
+    assert str(error.value).startswith(text)
+
+
+def with_node(node: Any) -> dict[str, Any]:
+    return cpu(([0], True), ([0, node], False))
+
+
+NO_LIST = "providers[0].cpu: hints are null or a list"
+
+
+@pytest.mark.parametrize("policy", ["best-effort", "single-numa-node"])
+@pytest.mark.parametrize(
+    ("provider", "text"),
+    [
+        (3, "providers[0]: a provider is null or a mapping"),
+        ({"cpu": 3}, NO_LIST),
+        ({"cpu": [3]}, NO_LIST),
+        ({"cpu": [{"numa": [0]}]}, NO_LIST),
+        ({"cpu": [{"numa": 3}]}, NO_LIST),
+        ({"cpu": [{"numa": [0], "preferred": 1}]}, NO_LIST),
+        ({"cpu": [{"numa": None, "preferred": "true"}]}, NO_LIST),
+        *((with_node(node), f"NUMA node {node!r}: bit number must be in range 0-63") for node in (64, -1, "a", 0.5)),
+    ],
+)
+def test_bad_hints_are_refused_with_their_place(policy: str, provider: Any, text: str) -> None:
+    with pytest.raises(InputError) as error:
+        merge_hints(policy, [provider], numa_nodes=[0])
     assert str(error.value).startswith(text)
 
 
@@ -161,58 +190,6 @@ def test_sets_that_are_too_many_are_not_listed() -> None:
     assert (fact.rule, fact.choices) == ("narrowest", None)
 
 
-HINTS = {"cpu": [{"numa": [0], "preferred": True}]}
-CLOSEST = {"prefer-closest-numa-nodes": "true"}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "field"),
-    [
-        ({"numa_nodes": ["a"]}, "NUMA node 'a'"),
-        ({"numa_nodes": [[1]]}, "numa_nodes"),
-        ({"numa_nodes": 5}, "numa_nodes"),
-        ({"numa_nodes": []}, "numa_nodes"),
-        ({"numa_nodes": [64]}, "NUMA node 64"),
-        ({"numa_nodes": [0], "options": CLOSEST}, "distances"),
-        ({"numa_nodes": [0], "options": CLOSEST, "distances": 5}, "distances"),
-        ({"numa_nodes": [0], "options": CLOSEST, "distances": [["x"]]}, "distances"),
-        ({"numa_nodes": [0], "options": {"nearest": "true"}}, "options"),
-    ],
-)
-def test_bad_arguments_are_refused_by_name(arguments: dict[str, Any], field: str) -> None:
-    with pytest.raises(InputError) as caught:
-        merge_hints("best-effort", [HINTS], **arguments)
-    assert caught.value.field == field
-
-
-@pytest.mark.parametrize("policy", ["best-effort", "single-numa-node"])
-@pytest.mark.parametrize(
-    "provider",
-    [
-        1,
-        {"cpu": 1},
-        {"cpu": [1]},
-        {"cpu": [{"numa": [0]}]},
-        {"cpu": [{"numa": 3}]},
-        {"cpu": [{"numa": [0], "preferred": 1}]},
-        {"cpu": [{"numa": None, "preferred": "true"}]},
-    ],
-)
-def test_bad_hints_are_refused_with_their_place(provider: Any, policy: str) -> None:
-    with pytest.raises(InputError) as caught:
-        merge_hints(policy, [provider], numa_nodes=[0])
-    assert caught.value.field.startswith("providers[0]")
-
-
-@pytest.mark.parametrize("policy", ["best-effort", "single-numa-node"])
-@pytest.mark.parametrize("node", [64, -1, "a", 0.5])
-def test_a_node_that_no_mask_holds_is_refused_by_name(node: Any, policy: str) -> None:
-    hints = [{"numa": [0], "preferred": True}, {"numa": [0, node], "preferred": False}]
-    with pytest.raises(InputError) as caught:
-        merge_hints(policy, [{"cpu": hints}], numa_nodes=[0])
-    assert caught.value.field == f"NUMA node {node!r}"
-
-
 @pytest.mark.parametrize("policy", ["best-effort", "single-numa-node"])
 @pytest.mark.parametrize("wrong", [64, "a", None])
 def test_a_list_of_every_set_but_one_is_checked(policy: str, wrong: Any) -> None:
@@ -222,8 +199,3 @@ def test_a_list_of_every_set_but_one_is_checked(policy: str, wrong: Any) -> None
     sets[-1][1] = wrong
     with pytest.raises(InputError):
         merge_hints(policy, [{"cpu": hints}], numa_nodes=range(3))
-
-
-def test_an_unknown_policy_is_refused() -> None:
-    with pytest.raises(InputError, match="unknown policy"):
-        merge_hints("strict", [HINTS], numa_nodes=[0])

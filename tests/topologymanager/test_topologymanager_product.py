@@ -14,7 +14,7 @@ from mooring import merge_hints
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.topologymanager import MergeResult
-from mooring.engine.topologymanager.hints import NUMAInfo, average_distance, best_of_size, narrowest
+from mooring.engine.topologymanager.hints import NUMAInfo, average_distance
 
 POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
 IDS = tuple(range(8))
@@ -177,17 +177,6 @@ def test_each_node_counts_with_itself() -> None:
     assert result.numa == (2, 3)
 
 
-def test_both_directions_count() -> None:
-    rows = [[10, 10, 99, 99], [40, 10, 99, 99], [99, 99, 10, 20], [99, 99, 20, 10]]
-    result = merge_hints("best-effort", [hints([0, 1], [2, 3])], numa_nodes=range(4), distances=rows, options=CLOSEST)
-    assert result.numa == (2, 3)
-
-
-def test_rows_are_indexed_by_node_id_and_not_by_position() -> None:
-    info = NUMAInfo(NUMAMask(0b1010), {1: (0, 10, 0, 30), 3: (0, 30, 0, 10)})
-    assert average_distance(info, 0b1010) == 20.0
-
-
 @pytest.mark.parametrize("rows", [None, {}, {0: (10,), 2: (10, 20)}, {0: (10, 11, 12)}])
 def test_a_missing_distance_is_reported_as_the_crash_it_is(rows: dict[int, tuple[int, ...]] | None) -> None:
     with pytest.raises(KubeletCrashError, match="no distance between NUMA nodes 0, 2"):
@@ -231,12 +220,3 @@ def test_single_numa_node_ignores_distances() -> None:
 def test_single_numa_node_does_not_even_need_distances() -> None:
     result = merge_hints("single-numa-node", [hints([1])], numa_nodes=range(2), options=CLOSEST)
     assert result.numa == (1,)
-
-
-def test_the_best_mask_is_the_narrowest_then_the_closest_then_the_lowest() -> None:
-    info = NUMAInfo(NUMAMask(0b1111), {node: tuple(row) for node, row in enumerate(DIAGONAL)})
-    assert narrowest(info, (0b0011, 0b1000, 0b0001)) == 0b1000
-    assert best_of_size(info, (0b0011, 0b1100)) == 0b1100
-    plain = NUMAInfo(NUMAMask(0b1111))
-    assert narrowest(plain, (0b0011, 0b1000, 0b0001)) == 0b0001
-    assert best_of_size(plain, (0b1100, 0b0011)) == 0b0011
