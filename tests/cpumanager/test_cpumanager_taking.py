@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from tests.cpumanager.machines import (
+    fixture,
     laid_out,
+    mask,
     modulo,
     nested_topologies,
     runs,
+    same,
     subsets_of,
     text,
     topologies,
@@ -144,3 +149,68 @@ def test_taking_around_kept_cpus_equals_the_plain_form(
     if isinstance(taken, int):
         assert taken & ~available == 0
         assert taken.bit_count() == need
+
+
+def taken(name: str | Topology, kept: str, available: str, need: int, **rules: Any) -> object:
+    topology = fixture(name) if isinstance(name, str) else name
+    cpus = mask(available) & ~mask(kept)
+    return text(take(topology, cpus, need, TakeRules(fixed_defects=MENDED, **rules), kept=mask(kept)))
+
+
+def test_a_core_with_a_kept_cpu_is_completed_before_a_free_one_is_begun() -> None:
+    """1S8: cores (0, 4) to (3, 7)."""
+    assert taken("1S8", "2", "1-7", 1) == "6"
+    assert taken("1S8", "2", "1-7", 3) == "1,5-6"
+
+
+def test_spread_cpus_ignore_the_cores_of_kept_ones() -> None:
+    assert taken("1S8", "2", "1-7", 1, spread=True) == "1"
+
+
+def test_the_socket_of_kept_cpus_comes_first() -> None:
+    """2S8: sockets 0-3 and 4-7; without kept CPUs the fuller socket 0 would come first."""
+    assert taken("2S8", "", "1-7", 2) == "1-2"
+    assert taken("2S8", "4", "1-7", 2) == "5-6"
+
+
+def test_a_socket_that_only_lacks_kept_cpus_is_claimed_as_a_whole() -> None:
+    assert taken("2S8", "6", "1-7", 4) == "1,4-5,7"
+
+
+def test_kept_cpus_make_their_uncore_cache_whole() -> None:
+    """U1: uncores of four CPUs."""
+    assert taken("U1", "5-6", "1-15", 2, uncore=True) == "4,7"
+    assert taken("U1", "5-6", "1-15", 3, uncore=True) == "1,4,7"
+
+
+def test_inside_an_uncore_cache_begun_cores_come_first() -> None:
+    """US: uncore 0-3,8-11 and uncore 4-7,12-15; cores (c, c + 8)."""
+    assert taken("US", "6", "1-7,9-15", 1, uncore=True) == "14"
+    assert taken("US", "6", "1-7,9-15", 3, uncore=True) == "4,12,14"
+
+
+FOUR_NODES = laid_out(16, core=same, socket=runs(8), numa=runs(4), counts=(16, 16, 2, 4, 0))
+
+
+@pytest.mark.parametrize(
+    ("kept", "need", "result"),
+    [
+        pytest.param("0-1", 4, "2,4-6", id="kept CPUs count as part of their node's share"),
+        pytest.param("0-2", 2, "4-5", id="a node that holds more than its share holds the remainder"),
+        pytest.param("0,4,8", 3, "1,5,9", id="all nodes in use take part"),
+        pytest.param("0-3", 4, "4-7", id="a node without free CPUs takes part too"),
+    ],
+)
+def test_shares_are_those_of_the_whole_result(kept: str, need: int, result: str) -> None:
+    assert taken(FOUR_NODES, kept, "0-15", need, distribute=True) == result
+
+
+def test_where_nodes_hold_more_than_shares_and_remainder_taking_is_ordinary() -> None:
+    """Six CPUs in all, node 0 has four: shares of 3, 2 or 1 leave it with more than the remainder."""
+    assert taken(FOUR_NODES, "0-3,8", "4-15", 1, distribute=True) == "4"
+    assert taken(FOUR_NODES, "0-3,8", "4-15", 2, distribute=True) == "9-10"
+
+
+def test_nodes_with_kept_cpus_come_first_although_their_socket_does_not() -> None:
+    """Socket 1 has the fewest available CPUs, and in it node 3 has none kept."""
+    assert taken(FOUR_NODES, "4,8-11", "5-7,12-15", 3, distribute=True) == "5-7"
