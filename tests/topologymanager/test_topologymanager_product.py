@@ -14,7 +14,7 @@ from mooring import merge_hints
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.topologymanager import MergeResult
-from mooring.engine.topologymanager.hints import NUMAInfo, average_distance
+from mooring.engine.topologymanager.hints import NUMAInfo, average_distance, best_of_size, narrowest
 
 POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
 IDS = tuple(range(8))
@@ -220,3 +220,12 @@ def test_single_numa_node_ignores_distances() -> None:
 def test_single_numa_node_does_not_even_need_distances() -> None:
     result = merge_hints("single-numa-node", [hints([1])], numa_nodes=range(2), options=CLOSEST)
     assert result.numa == (1,)
+
+
+def test_the_best_mask_is_the_narrowest_then_the_closest_then_the_lowest() -> None:
+    info = NUMAInfo(NUMAMask(0b1111), {node: tuple(row) for node, row in enumerate(DIAGONAL)})
+    assert narrowest(info, (0b0011, 0b1000, 0b0001)) == 0b1000
+    assert best_of_size(info, (0b0011, 0b1100)) == 0b1100
+    plain = NUMAInfo(NUMAMask(0b1111))
+    assert narrowest(plain, (0b0011, 0b1000, 0b0001)) == 0b0001
+    assert best_of_size(plain, (0b1100, 0b0011)) == 0b0011
