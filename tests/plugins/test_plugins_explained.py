@@ -12,7 +12,7 @@ from tests.plugins.plugged_nodes import STATIC, WHOLE, machine_named, named, plu
 
 from mooring.answers.base.plan import Plan, Question
 from mooring.answers.base.pods import explain
-from mooring.answers.explain.document import explanation_document
+from mooring.answers.explain import explanation_document
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import ChosenPlugin, MooringConfig, PluginChoice
 from mooring.engine.node.facts import PodAdmitted
