@@ -6,6 +6,8 @@ Made from the facts that the engine reported during the decision and from the ma
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import or_
 
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import OUT_OF, Rejection
@@ -115,7 +117,18 @@ def _why_admitted(decision: Decision, circumstances: Circumstances, shared: Reas
         circumstances: of the decision.
         shared: why nothing of it has exclusive CPUs, as a clause; by default why no container of the pod has.
     """
-    cpus = _of_cpus(decision, circumstances, shared)
+    topology = circumstances.settings.topology
+    held = [placement.cpus for placement in decision.containers.values() if placement.cpus]
+    if not held or topology is None:
+        why_shared = shared or _why_shared(circumstances)
+        cpus = replace(why_shared, sentence=f"It runs in the shared pool: {why_shared.sentence}.")
+    else:
+        every = reduce(or_, held, CPUSet(decision.pod.cpus.mask))
+        comes = "comes" if len(every) == 1 else "come"
+        where = nodes(nodes_of(topology, every.mask))
+        remarks = "".join(f"; {remark.sentence}" for remark in spoken_remarks(decision, circumstances, topology))
+        sentence = f"Its {plural(len(every), 'exclusive CPU')} {comes} from {where}{remarks}."
+        cpus = Reason(code.PARTITION if decision.pod.cpus else code.EXCLUSIVE_CPUS, sentence)
     parts = [cpus.sentence]
     tied = sorted({node for placement in decision.containers.values() for node in placement.mems})
     if tied:
@@ -144,24 +157,6 @@ def why_container(decision: Decision, circumstances: Circumstances, container: s
         devices={name: devices for name, devices in decision.devices.items() if name == container},
     )
     return _why_admitted(alone, circumstances, Reason(code.SHARED_BY_AMOUNT, because, _WHOLE_NUMBER))
-
-
-def _of_cpus(decision: Decision, circumstances: Circumstances, shared: Reason | None) -> Reason:
-    topology = circumstances.settings.topology
-    held = {name: placement.cpus for name, placement in decision.containers.items() if placement.cpus}
-    if not held or topology is None:
-        shared = shared or _why_shared(circumstances)
-        return Reason(shared.code, f"It runs in the shared pool: {shared.sentence}.", shared.remedy)
-    every = CPUSet(decision.pod.cpus.mask)
-    for cpus in held.values():
-        every |= cpus
-    comes = "comes" if len(every) == 1 else "come"
-    where = nodes(nodes_of(topology, every.mask))
-    remarks = "".join(f"; {remark.sentence}" for remark in spoken_remarks(decision, circumstances, topology))
-    return Reason(
-        code.PARTITION if decision.pod.cpus else code.EXCLUSIVE_CPUS,
-        f"Its {plural(len(every), 'exclusive CPU')} {comes} from {where}{remarks}.",
-    )
 
 
 def _why_shared(circumstances: Circumstances) -> Reason:
