@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.planner.recordings import recorded
 
-from mooring.answers.base.agreement import ABSENT, differences
+from mooring.answers.base.agreement import ABSENT, FieldDifference, differences
 
 Path = tuple[str | int, ...]
 
