@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -39,22 +39,26 @@ _GATE_CHECKS = {"decode", "validation"}
 _GATE_WORDS = re.compile(r", |[\[\]]")
 
 
-FieldDifference: TypeAlias = tuple[str, Any, Any]
-"""One field in which an answer departs from the recording: its path, such as ``steps[2].containers.c0.cpus``, what was
-recorded, and what is answered."""
-
 ABSENT = "(absent)"
 """Stands for a field that one side lacks."""
 
 
+class FieldDifference(NamedTuple):
+    """One field in which an answer departs from the recording: its path, such as ``steps[2].containers.c0.cpus``."""
+
+    field: str
+    recorded: Any
+    answered: Any
+
+
 def differences(recorded: Mapping[str, Any], answered: Mapping[str, Any]) -> list[FieldDifference]:
     """Return every recorded field in which the answer departs; fields that were not recorded are not compared."""
-    return list(_fields(recorded, answered, recorded))
+    return [FieldDifference(*found) for found in _fields(recorded, answered, recorded)]
 
 
 def _fields(
     recorded: Mapping[str, Any], answered: Mapping[str, Any], expect: Mapping[str, Any]
-) -> Iterator[FieldDifference]:
+) -> Iterator[tuple[str, Any, Any]]:
     for name, value in recorded.items():
         if name in ("nondeterministic", "startErrorAlternatives"):
             continue
@@ -75,7 +79,7 @@ def _fields(
             yield from _leaves(name, value, answered[name])
 
 
-def _part(name: str, recorded: Any, answered: Any, expect: Mapping[str, Any]) -> Iterator[FieldDifference]:
+def _part(name: str, recorded: Any, answered: Any, expect: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     if not (isinstance(recorded, Mapping) and isinstance(answered, Mapping)):
         if recorded != answered:
             yield name, recorded, answered
@@ -84,7 +88,7 @@ def _part(name: str, recorded: Any, answered: Any, expect: Mapping[str, Any]) ->
         yield f"{name}.{field}", old, new
 
 
-def _leaves(name: str, recorded: Any, answered: Any) -> Iterator[FieldDifference]:
+def _leaves(name: str, recorded: Any, answered: Any) -> Iterator[tuple[str, Any, Any]]:
     """Point at the innermost members that differ, so that a person sees one CPU set and not a whole mapping."""
     if not (isinstance(recorded, Mapping) and isinstance(answered, Mapping)):
         yield name, recorded, answered
