@@ -37,7 +37,7 @@ def command(context: click.Context, to: str) -> int:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name in _FILES:
-            content = resources.files(__package__).joinpath(name).read_bytes()
+            content = resources.files(__package__).joinpath("demo", name).read_bytes()
             if not (folder / name).exists():
                 write_answer(content, str(folder / name))
     except OSError as error:
