@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from mooring.answers.doctor.interrupts import Assignments, ExclusiveHolder
-from mooring.answers.doctor.lint import lint
+from mooring.answers.doctor.lint import Assignments, ExclusiveHolder, lint
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode
 from mooring.engine.core.topology import Topology, discover_topology

@@ -26,10 +26,10 @@ from mooring.answers.doctor.answer import (
     problem,
     state_file,
 )
-from mooring.answers.doctor.joint_checks import check_together
 from mooring.answers.doctor.reports import (
     Report,
     State,
+    changes,
     cpu_report,
     memory_report,
     pod_file_problems,
@@ -138,7 +138,7 @@ def _diagnosed(
     repairs = _repairs(settings, ask, cpu, memory, running)
     afterwards, met = restarted(replace(ask, files=with_repairs(files, repairs)))
     shared = [
-        *check_together(settings, ask.active, cpu, memory, devices),
+        *entry_checks.check_together(settings, ask.active, cpu, memory, devices),
         *entry_checks.check_entries(settings, ask.active, cpu, memory),
         *([problem("MOOR-350", "", code=base.code)] if base is not None else []),
         *met,
@@ -261,7 +261,7 @@ def _repairs(
         kept, lost = (None, ()) if report.state is None else repaired(settings, report.state, running)
         text = "" if kept is None else text_of(settings, kept)
         count = 0 if kept is None else sum(map(len, kept.assignments.values()))
-        action, diff = "delete" if kept is None else "replace", entry_checks.changes(report.state, kept, report.file)
+        action, diff = "delete" if kept is None else "replace", changes(report.state, kept, report.file)
         dropped = [*report.unnamed, *lost]
         found.append(RepairPart(report.file, action, text, count, dropped, diff, written=False, backup=""))
     # What the configuration itself is refused for is not the files' fault, and no file can mend it.
