@@ -38,9 +38,9 @@ def lint_parts(found: parts.IsolationDocument) -> Iterator[RenderableType]:
         yield Padding(Text(clean(one.message)), _INDENT)
     if found.findings:
         yield Text("")
-    warnings = [one.code for one in found.findings if one.severity == "warning"]
-    if warnings:
-        yield Text(f"{plural(len(warnings), 'warning')}. What to do: mooring explain {warnings[0]}")
+    codes = [one.code for one in found.findings if one.severity == "warning"]
+    if codes:
+        yield Text(f"{plural(len(codes), 'warning')}. What to do: mooring explain {codes[0]}")
     elif found.exclusive:
         yield Text("According to the machine's files, nothing else runs on the exclusive CPUs.")
 
