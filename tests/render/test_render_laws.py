@@ -27,8 +27,8 @@ from mooring.views.build import CPUOwner, Pools, build_view
 from mooring.views.console import Breaking, bar, plain, write
 from mooring.views.devices import DeviceView
 from mooring.views.layout import CellMetrics, PictureLayout, PlacedBox, arrange
-from mooring.views.svg.picture import cell_size, svg_text
 from mooring.views.svg.picture import map_metrics as svg_metrics
+from mooring.views.svg.picture import svg_text
 from mooring.views.tables import numa_table, owners_table, placements_table
 from mooring.views.terminal import map_layout, picture
 from mooring.views.view import BoxKind, BoxView, CPUUse, NodeView, PlacementRow
@@ -114,7 +114,7 @@ def layouts(view: NodeView, width: int) -> list[tuple[CellMetrics | None, Pictur
             patched.setattr("mooring.views.terminal.TALLEST_NUMBERED_MAP", tallest)
             layout, cells = map_layout(view, width)
         found.append((None, layout, cells.width, 1))
-    metrics = svg_metrics(view, cell_size(view))
+    metrics = svg_metrics(view)
     found.append((metrics, arrange(view.boxes, metrics, width * 8), metrics.cell_width, metrics.cell_height))
     return found
 

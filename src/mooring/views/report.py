@@ -15,11 +15,19 @@ from mooring.engine.core.errors import clean
 from mooring.engine.core.machine import Finding
 from mooring.lazy import dataclass
 from mooring.views.devices import DeviceView
-from mooring.views.layout import PictureLayout, PlacedBox, PlacedCell, PlacedDevice, PlacedGroup, PlacedRow, arrange
+from mooring.views.layout import (
+    CellMetrics,
+    PictureLayout,
+    PlacedBox,
+    PlacedCell,
+    PlacedDevice,
+    PlacedGroup,
+    PlacedRow,
+    arrange,
+)
 from mooring.views.svg import picture
-from mooring.views.svg.elements import CELL_PAD, SMALL_SIZE, rect, text
-from mooring.views.view import BoxKind, CPUUse, NodeView, PlacementRow, cpu_style, owner_style, use_style
-from mooring.views.wording import MARKS, cpu_mark
+from mooring.views.view import BoxKind, CPUUse, NodeView, PlacementRow, owner_style, use_style
+from mooring.views.wording import MARKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +166,9 @@ class MapDrawing:
 
     name: str
     layout: PictureLayout
-    cell: picture.CellSize
+    metrics: CellMetrics
     view: NodeView
-    devices: picture.DeviceCells
+    device_names: Mapping[tuple[str, str], str]
 
     @property
     def width(self) -> int:
@@ -191,33 +199,27 @@ class MapDrawing:
 
     def device(self, placed: PlacedDevice) -> str:
         """Return the cell of a device."""
-        return picture.device_cell(placed, self.devices, self.view)
+        return picture.device_cell(
+            placed, self.metrics, self.view, self.device_names.get((placed.view.resource, placed.view.id), "")
+        )
 
     def strips(self, row: PlacedRow) -> str:
         """Return the brackets over the cores of a row that have one use."""
-        return "".join(picture.strip_elements(row, self.cell, self.view, set()))
+        return "".join(picture.strip_elements(row, self.metrics, self.view, set()))
 
     def cpu(self, placed: PlacedCell) -> str:
         """Return the cell of a CPU: its ground, its number and its mark."""
-        cpu, cell = placed.view, self.cell
-        style = cpu_style(cpu, self.view.owners)
-        baseline = placed.y + (cell.height + SMALL_SIZE) / 2 - 1.5
-        right = placed.x + cell.width - CELL_PAD
-        return (
-            rect(placed.x + 0.5, placed.y + 0.5, cell.width - 1, cell.height - 1, style, round_=2)
-            + text(placed.x + CELL_PAD, baseline, str(cpu.cpu), f"cpu on-{style}")
-            + text(right, baseline, cpu_mark(cpu, self.view), f"mark on-{style}", anchor="end")
-        )
+        return picture.cpu_cell(placed, self.metrics, self.view)
 
 
 def map_drawings(report: ReportView) -> tuple[MapDrawing, ...]:
     """Return the map in all its arrangements: the picture's, where what some step changes is always a cell."""
-    view, cell = report.node, picture.cell_size(report.node)
+    view = report.node
     boxes = picture.dense_boxes(view, {cpu for step in report.steps[1:] for cpus, _ in step.cpus for cpu in cpus})
-    metrics = picture.map_metrics(view, cell, changes=bool(view.owners))
-    devices = picture.device_cells(view)
+    metrics = picture.map_metrics(view, changes=bool(view.owners))
+    names = picture.names_of_devices(view)
     return tuple(
-        MapDrawing(name, arrange(boxes, metrics, width), cell, view, devices) for name, width in _FORMS.items()
+        MapDrawing(name, arrange(boxes, metrics, width), metrics, view, names) for name, width in _FORMS.items()
     )
 
 
