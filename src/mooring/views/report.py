@@ -239,6 +239,7 @@ def report_data(report: ReportView) -> dict[str, Any]:
     """Return the data: dicts, lists, texts, numbers, flags and None."""
     view = report.node
     pods = {pod.uid: index for index, pod in enumerate(report.pods)}
+    use_numbers = {use: number for number, use in enumerate(CPUUse)}
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
@@ -263,7 +264,21 @@ def report_data(report: ReportView) -> dict[str, Any]:
         "accounted": report.accounted,
         "accounts": [{name: _cleaned(getattr(one, name)) for name in _OF_ACCOUNT} for one in report.accounts],
         "devices": [{name: _cleaned(getattr(device, name)) for name in _OF_DEVICE} for device in report.devices],
-        "steps": [_step(step) for step in report.steps],
+        "steps": [
+            {
+                "pod": step.pod,
+                "cpus": [
+                    {"cpus": str(cpus), "use": use_numbers[state.use], "owners": list(state.owners)}
+                    for cpus, state in step.cpus
+                ],
+                "accounts": [
+                    {"account": index, "assigned": state.assigned, "free": state.free, "group": list(state.group)}
+                    for index, state in step.accounts
+                ],
+                "devices": [{"device": index, "holder": clean(holder)} for index, holder in step.devices],
+            }
+            for step in report.steps
+        ],
     }
 
 
@@ -274,19 +289,3 @@ _OF_DEVICE = ("resource", "id", "numa", "address", "healthy", "offered")
 
 def _cleaned(value: Any) -> Any:
     return clean(value) if isinstance(value, str) else list(value) if isinstance(value, tuple) else value
-
-
-def _step(step: ReportStep) -> dict[str, Any]:
-    use_numbers = {use: number for number, use in enumerate(CPUUse)}
-    return {
-        "pod": step.pod,
-        "cpus": [
-            {"cpus": str(cpus), "use": use_numbers[state.use], "owners": list(state.owners)}
-            for cpus, state in step.cpus
-        ],
-        "accounts": [
-            {"account": index, "assigned": state.assigned, "free": state.free, "group": list(state.group)}
-            for index, state in step.accounts
-        ],
-        "devices": [{"device": index, "holder": clean(holder)} for index, holder in step.devices],
-    }

@@ -343,12 +343,8 @@ def _separating(ask: Ask, plan: Plan, like: Plan, changed: set[str]) -> Iterator
     different = {*plan.release.rules.names()} ^ {*like.release.rules.names()}
     for rule in RULES:
         if rule.name in different:
-            uids = changed & differing(plan, make_plan(ask(_with_rule(plan.release, rule, like.release))))
+            field = rule.name.replace("-", "_")
+            rules = replace(plan.release.rules, **{field: getattr(like.release.rules, field)})
+            uids = changed & differing(plan, make_plan(ask(replace(plan.release, rules=rules))))
             if uids:
                 yield rule, uids
-
-
-def _with_rule(release: Release, rule: ReleaseRule, like: Release) -> Release:
-    """Return a release that follows one rule as another release does."""
-    field = rule.name.replace("-", "_")
-    return replace(release, rules=replace(release.rules, **{field: getattr(like.rules, field)}))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from string import ascii_lowercase
@@ -190,11 +190,13 @@ def comparison_plot(comparison: Comparison, top: int, *, grouped: bool) -> Plot:
     manager = {name: place for one in every for name, place in one.items()}
     differing = [name for name in uses if uses[name] < len(shown)]
     settings = tuple(sorted(differing, key=lambda name: (manager[name], " manager " not in name, name)))
+    common = [name for name in uses if uses[name] == len(shown)]
+    common_line = [f"All: {' · '.join(common)}"] if common else []
     kinds = (ADMITTED, *rejected, *([NO_START] if not all(row.part.starts for row in shown) else []))
     return Plot(
         title=f"{plural(comparison.document.pods, 'pod')} under {plural(len(comparison.variants), 'variant')}",
         settings=settings,
-        lines=(*_machine_lines(rows), *_common_lines(shown)),
+        lines=(*(f"{view.name}: {view.title}" for view in map(machine_view, machines_of(rows))), *common_line),
         noun="pod",
         kinds=kinds,
         share_headings=(*LEVELS, *more),
@@ -202,12 +204,6 @@ def comparison_plot(comparison: Comparison, top: int, *, grouped: bool) -> Plot:
         rows=tuple(_row(row, rows, settings, reasons, more) for row in shown),
         notes=(ALIGNED_NOTE, *([LUCK_NOTE] if any(row.part.is_luck for row in shown) else []), WASTE_NOTE),
     )
-
-
-def _machine_lines(rows: Sequence[Row]) -> Iterator[str]:
-    for machine in machines_of(rows):
-        view = machine_view(machine)
-        yield f"{view.name}: {view.title}"
 
 
 def _settings_of(row: Row) -> dict[str, int]:
@@ -219,14 +215,6 @@ def _settings_of(row: Row) -> dict[str, int]:
         topology += [f"scope {config.topology_manager_scope}", *option_words(config.topology_manager_policy_options)]
     managers = (cpu, topology, [f"memory manager {config.memory_manager_policy}"])
     return {name: place for place, names in enumerate(managers) for name in names}
-
-
-def _common_lines(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield what all rows have in common."""
-    every = [_settings_of(row) for row in rows]
-    common = [name for name in every[0] if all(name in one for one in every)] if every else []
-    if common:
-        yield f"All: {' · '.join(common)}"
 
 
 def _reasons(rows: Sequence[Row]) -> list[str]:

@@ -100,7 +100,11 @@ def _following(before: Kubelet, event: Living, result: EventResult) -> Callable[
         for one in result.admissions
     )
     scopes_agree = isinstance(event, Admit) and is_alike_in_both_scopes(event.pod, before.node.providers)
-    asked = [hints for one in result.admissions for hints in _hints_of(one)]
+    # All hints that were merged, in their order
+    asked: list[ResourceHints] = []
+    for decision in (one.decision for one in result.admissions):
+        asked += (decision.hints or {}).values()
+        asked += [] if decision.pod_hints is None else [decision.pod_hints]
     merges: dict[tuple[bool, int], list[Hint]] = {}
 
     def merged(settings: Settings) -> list[Hint | None]:
@@ -155,14 +159,6 @@ def is_alike_in_both_scopes(pod: Pod, providers: Providers) -> bool:
         and uid not in {**providers.devices.held, **providers.devices.claimed}
         and uid not in (providers.reusable_cpus.pod, providers.reusable_memory.pod, providers.reusable_devices.pod)
     )
-
-
-def _hints_of(result: AdmitResult) -> Iterator[ResourceHints]:
-    """Yield all hints that were merged in an admission, in their order."""
-    decision = result.decision
-    yield from (decision.hints or {}).values()
-    if decision.pod_hints is not None:
-        yield decision.pod_hints
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,16 +252,13 @@ def _admission(result: AdmitResult, *, running: bool) -> TrialAdmission:
     pod, decision = result.pod, result.decision
     if not decision.admitted:
         return TrialAdmission(pod, decision, running, crashes=bool(result.crash))
-    blocks = result.decided.node.memory.assignments.get(pod.uid, {})
-    return TrialAdmission(pod, decision, running, tuple(_exclusive(result.decided, pod)), blocks)
-
-
-def _exclusive(kubelet: Kubelet, pod: Pod) -> Iterator[str]:
-    settings, providers = kubelet.settings, kubelet.node.providers
-    for container in pod.containers:
-        isolation = cpu_isolation(settings, providers, pod, container)
-        if container.kind is not ContainerKind.INIT and isolation is Isolation.CONTAINER:
-            yield container.name
+    settings, providers = result.decided.settings, result.decided.node.providers
+    exclusive = (
+        one.name
+        for one in pod.containers
+        if one.kind is not ContainerKind.INIT and cpu_isolation(settings, providers, pod, one) is Isolation.CONTAINER
+    )
+    return TrialAdmission(pod, decision, running, tuple(exclusive), providers.memory.assignments.get(pod.uid, {}))
 
 
 NO_LIMIT = sys.maxsize

@@ -158,13 +158,10 @@ def _obstacle(policy: StaticPolicy, kept: Mapping[EntryHolder, int], holder: Ent
     """Return why an entry cannot stay beside those that are kept; empty when it can."""
     for other, held in kept.items():
         if held & cpus and state_owner(other.uid).root != state_owner(holder.uid).root:
-            return f"{_who(other)} holds {cpus_text(held & cpus)} too"
+            owner = state_owner(other.uid, other.container)
+            who = owner.label() if owner.kind is OwnerKind.CLAIM else f"pod {owner.uid}"
+            return f"{who} holds {cpus_text(held & cpus)} too"
     return "" if _pool(policy, [*kept.values(), cpus]) else "no CPU would be left for the shared pool"
-
-
-def _who(holder: EntryHolder) -> str:
-    owner = state_owner(holder.uid, holder.container)
-    return owner.label() if owner.kind is OwnerKind.CLAIM else f"pod {owner.uid}"
 
 
 def _pool(policy: StaticPolicy, masks: Collection[int]) -> int:

@@ -180,20 +180,16 @@ def _repair(repair: parts.RepairPart) -> Iterator[RenderableType]:
     if repair.action == "delete":
         yield Text.assemble(("Repair: ", "bold"), f"{repair.file} {done} deleted, because nothing in it can be read.")
         return
-    yield Text.assemble(("Repair: ", "bold"), f"{repair.file} {done} replaced; {_kept(repair)}.")
+    total = repair.kept + len(repair.dropped)
+    keep = "keeps what it has" if repair.kept < 2 else "keep what they have"
+    kept = f"{repair.kept or 'none'} of {total} containers {keep}"
+    if total < 2:
+        one = f"its container {'keeps' if repair.kept else 'loses'} what it has"
+        kept = one if total else "no container has an entry"
+    yield Text.assemble(("Repair: ", "bold"), f"{repair.file} {done} replaced; {kept}.")
     for line in repair.changes[:_MOST_CHANGES]:
         style = "green" if line.startswith("+") else "red" if line.startswith("-") else "dim"
         # The sign of a line that did not change is a space, which has to stay.
         yield Padding(Text(f"{line[:1]}{clean(line[1:])}", style), _INDENT)
     if len(repair.changes) > _MOST_CHANGES:
         yield Padding(Text(f"and {len(repair.changes) - _MOST_CHANGES} more lines", "dim"), _INDENT)
-
-
-def _kept(repair: parts.RepairPart) -> str:
-    total = repair.kept + len(repair.dropped)
-    if not total:
-        return "no container has an entry"
-    if total == 1:
-        return f"its container {'keeps' if repair.kept else 'loses'} what it has"
-    keep = "keeps what it has" if repair.kept < 2 else "keep what they have"
-    return f"{repair.kept or 'none'} of {total} containers {keep}"

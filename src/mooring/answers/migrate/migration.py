@@ -161,7 +161,14 @@ def migration_of(question: Question, devices: DeviceRecord | None, *, drained: b
     beside = replace(question, config=alone, files=StateTexts())
     plan = make_plan(beside)
     refusal = refusal_of(start_kubelet(question.machine.info, alone, question.mooring, question.files))
-    taken, problem = _taken_over(question, running, drained=drained)
+    taken, problem = None, "not asked: what the running pods have is not known"
+    if not isinstance(running, RefusedPlan):
+        # What the pods have is known by the files, or by the kubelet's decisions where there are none.
+        before = running.kubelet if question.files == StateTexts() else running.began
+        try:
+            taken, problem = take_over(question, before, recreated=drained), ""
+        except InputError as error:
+            problem = str(error)
     problems = [one.message for one in diagnosis.all_problems if one.severity == "error"]
     faults = "; ".join(problems) or diagnosis.start_error
     checks = (
@@ -176,7 +183,7 @@ def migration_of(question: Question, devices: DeviceRecord | None, *, drained: b
             "starts without its managers and readmits every running pod",
         ),
         MigrationCheckPart("agent", taken is not None, problem or "its engine starts with the kubelet's policies"),
-        *([_pods_check(taken)] if taken is not None else []),
+        *([] if taken is None else [_pods_check(taken)]),
         _start_check(
             "rollback",
             running,
@@ -187,17 +194,6 @@ def migration_of(question: Question, devices: DeviceRecord | None, *, drained: b
     )
     with_files = refusal.message if refusal is not None else ""
     return Migration(question, drained, diagnosis, plan, with_files, taken, running, checks)
-
-
-def _taken_over(question: Question, running: AnyPlan, *, drained: bool) -> tuple[Takeover | None, str]:
-    if isinstance(running, RefusedPlan):
-        return None, "not asked: what the running pods have is not known"
-    # What the pods have is known by the files, or by the kubelet's decisions where there are none.
-    before = running.kubelet if question.files == StateTexts() else running.began
-    try:
-        return take_over(question, before, recreated=drained), ""
-    except InputError as error:
-        return None, str(error)
 
 
 def _start_check(name: str, plan: AnyPlan, fails: str, rejects: str, passes: str) -> MigrationCheckPart:

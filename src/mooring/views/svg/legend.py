@@ -99,7 +99,12 @@ def _owner(owner: OwnerView, devices: str, area: Area, names: int) -> tuple[str,
     list_x = area.x + 38 + min(int(area.width * 0.42), names)
     nodes_x = area.x + min(int(area.width * 0.78), area.width - ceil(text_width(nodes, TEXT_SIZE)))
     nodes_x = max(nodes_x, area.x + int(area.width * 0.6))
-    lines = _held_lines(counted, devices, nodes_x - list_x - 10, area.x + area.width - list_x)
+    room, below = nodes_x - list_x - 10, area.x + area.width - list_x
+    beside = " · ".join(part for part in (devices, counted) if part)
+    lines = [_list_start(beside, room)]
+    if devices and text_width(beside, TEXT_SIZE) > room:
+        lines = [_list_start(counted, room)] if counted else []
+        lines += _packed(devices.split(", "), ", ", below if counted else room, TEXT_SIZE)
     element = group(
         _swatch(area.x, area.y, 28, owner.mark, owner_style(owner), hypothetical=owner.hypothetical),
         text(area.x + 38, area.y + 13, fitting_form(owner.forms, list_x - area.x - 48, TEXT_SIZE), "plain"),
@@ -110,15 +115,6 @@ def _owner(owner: OwnerView, devices: str, area: Area, names: int) -> tuple[str,
         ),
     )
     return element, len(lines) * _LINE
-
-
-def _held_lines(cpus: str, devices: str, room: float, below: float) -> list[str]:
-    """Return devices and CPUs in one line of ``room`` pixels, or the CPUs and devices in lines of ``below`` pixels."""
-    beside = " · ".join(part for part in (devices, cpus) if part)
-    if not devices or text_width(beside, TEXT_SIZE) <= room:
-        return [_list_start(beside, room)]
-    first = [_list_start(cpus, room)] if cpus else []
-    return [*first, *_packed(devices.split(", "), ", ", below if cpus else room, TEXT_SIZE)]
 
 
 def _list_start(text_: str, room: float) -> str:

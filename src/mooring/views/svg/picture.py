@@ -84,13 +84,19 @@ def map_metrics(view: views.NodeView, *, changes: bool = False) -> layouts.CellM
     names = max((len(name) + 1 for name in names_of_devices(view).values()), default=0)
     marks = max((len(wording.device_mark(device, view.owners)) for device in view.devices), default=1)
     named = {views.CPUUse.EXCLUSIVE, views.CPUUse.RESERVED, views.CPUUse.BROKEN}
+
+    def title_width(box: views.BoxView, roomy: bool) -> int:  # noqa: FBT001 - the parameter of the metrics
+        title = _title_width(box, wording.wanted_title(box, view, roomy=roomy))
+        which = svg.text_width(box.folded[-1], svg.SMALL_SIZE) if roomy and box.folded and not view.owners else 0
+        return ceil(max(title, which)) + 2 * _insets(box, view).left
+
     # Of a large machine alone the blocks say which CPUs they are, however high that makes it.
     slack = 240 if not is_dense(view) else 120 if view.owners else 2000
     return layouts.CellMetrics(
         cell_width=width,
         cell_height=height + 1,
         insets=lambda box: _insets(box, view),
-        title_width=lambda box, roomy: _roomy_width(box, view, roomy=roomy),
+        title_width=title_width,
         core_gap=3,
         strip_height=lambda box: _STRIP if changes or any(cpu.use in named for cpu in box.cpus()) else 0,
         row_gap=8,
@@ -107,12 +113,6 @@ def map_metrics(view: views.NodeView, *, changes: bool = False) -> layouts.CellM
 
 def _room_for(signs: int) -> int:
     return ceil(signs * svg.MONO * svg.SMALL_SIZE) + 2 * svg.CELL_PAD + 2
-
-
-def _roomy_width(box: views.BoxView, view: views.NodeView, *, roomy: bool) -> int:
-    title = _title_width(box, wording.wanted_title(box, view, roomy=roomy))
-    which = svg.text_width(box.folded[-1], svg.SMALL_SIZE) if roomy and box.folded and not view.owners else 0
-    return ceil(max(title, which)) + 2 * _insets(box, view).left
 
 
 def _insets(box: views.BoxView, view: views.NodeView) -> layouts.Insets:
