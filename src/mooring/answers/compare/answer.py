@@ -166,7 +166,16 @@ def compare(
     is_alone = workers < 2 or is_little or plugged
     here = (judge(trace, members, pods) for members in groups)
     outcomes = here if is_alone else _spread(trace, groups, pods, workers)
-    return ranked(trace, variants, watch(_in_order(outcomes, len(variants))), by)
+
+    def in_order() -> Iterator[VariantOutcome]:
+        """Yield the outcomes of variants in the order of the variants, in which the groups come too."""
+        found: dict[int, VariantOutcome] = {}
+        for position in range(len(variants)):
+            while position not in found:
+                found |= next(outcomes)
+            yield found.pop(position)
+
+    return ranked(trace, variants, watch(in_order()), by)
 
 
 def _spread(
@@ -183,15 +192,6 @@ def _spread(
             except BrokenExecutor:
                 found = judge(trace, members, pods)
             yield found
-
-
-def _in_order(outcomes: Iterator[dict[int, VariantOutcome]], count: int) -> Iterator[VariantOutcome]:
-    """Yield the outcomes of variants in the order of the variants, in which the groups come too."""
-    found: dict[int, VariantOutcome] = {}
-    for position in range(count):
-        while position not in found:
-            found |= next(outcomes)
-        yield found.pop(position)
 
 
 def usable_cores() -> int:

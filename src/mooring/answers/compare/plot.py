@@ -17,7 +17,7 @@ from mooring.engine.core.errors import clean
 from mooring.engine.core.machine import Machine
 from mooring.engine.topologymanager.merge import NONE
 from mooring.explanations.phrases import plural
-from mooring.views.svg.plot import Kind, Plot, PlotRow, PlotShare
+from mooring.views.svg.plot import Kind, Plot, PlotRow
 
 
 def settings_words(config: VariantSettingsPart) -> str:
@@ -174,8 +174,12 @@ def comparison_plot(comparison: Comparison, top: int, *, grouped: bool) -> Plot:
     rows = rows_of(comparison, grouped=grouped)
     best = rows[:top] if top else rows
     shown = [*best, *(row for row in rows[len(best) :] if row.is_given)]
-    reasons = _reasons(shown)
-    more = [name for name in MORE_LEVELS if any(_share_of(row.part, name).whole for row in shown)]
+    # The reasons of rejections, the most frequent first
+    totals = Counter[str]()
+    for row in shown:
+        totals.update(row.part.rejected if row.part.starts else {})
+    reasons = sorted(totals, key=lambda reason: (-totals[reason], reason))
+    more = [name for name in MORE_LEVELS if any(_share_of(row.part, name)[1] for row in shown)]
     rejected = [
         Kind(
             f"rejected: {reason}",
@@ -217,18 +221,10 @@ def _settings_of(row: Row) -> dict[str, int]:
     return {name: place for place, names in enumerate(managers) for name in names}
 
 
-def _reasons(rows: Sequence[Row]) -> list[str]:
-    """Return the reasons of rejections, the most frequent first."""
-    totals = Counter[str]()
-    for row in rows:
-        totals.update(row.part.rejected if row.part.starts else {})
-    return sorted(totals, key=lambda reason: (-totals[reason], reason))
-
-
-def _share_of(found: VariantPart, name: str) -> PlotShare:
+def _share_of(found: VariantPart, name: str) -> tuple[int, int]:
     if name == "memory":
-        return PlotShare(found.aligned.memory, found.memory_containers)
-    return PlotShare(found.aligned.devices, found.device_containers)
+        return found.aligned.memory, found.memory_containers
+    return found.aligned.devices, found.device_containers
 
 
 def _row(
@@ -250,7 +246,7 @@ def _row(
         settings=marks,
         counts=(found.admitted, *(found.rejected.get(reason, 0) for reason in reasons)),
         shares=(
-            *(PlotShare(part, found.exclusive_containers) for part in aligned),
+            *((part, found.exclusive_containers) for part in aligned),
             *(_share_of(found, name) for name in more),
         ),
         figures=(

@@ -32,7 +32,7 @@ from mooring.answers.compare.plot import (
     variant_words,
 )
 from mooring.cli.terminal import width_for
-from mooring.documents.plan import PlacementPart, PodPart
+from mooring.documents.plan import PodPart
 from mooring.engine.core.errors import clean
 from mooring.engine.core.release import NEWEST
 from mooring.explanations.phrases import joined, plural
@@ -331,16 +331,12 @@ def _table_of_releases(groups: Sequence[Sequence[str]], pods: Sequence[ReleasePo
         table.add_row(Breaking(_name(pod), "/", "title"), *map(Text, verdicts))
         admitted = [one.containers if one is not None and one.admitted else {} for one in decisions]
         for container in dict.fromkeys(name for containers in admitted for name in containers):
-            places = [_place_of_releases(containers.get(container)) for containers in admitted]
-            table.add_row(Text(f"  {clean(container)}"), *(Breaking(place) for place in places))
+            places = []
+            for held in (containers.get(container) for containers in admitted):
+                memory = f", memory {numbers(map(int, held.mems.split(',')))}" if held is not None and held.mems else ""
+                places.append("" if held is None else f"{held.cpus or 'shared pool'}{memory}")
+            table.add_row(Text(f"  {clean(container)}"), *map(Breaking, places))
     return table
-
-
-def _place_of_releases(placement: PlacementPart | None) -> str:
-    if placement is None:
-        return ""
-    memory = f", memory {numbers(map(int, placement.mems.split(',')))}" if placement.mems else ""
-    return f"{placement.cpus or 'shared pool'}{memory}"
 
 
 def _names_of_releases(pods: Sequence[PodPart]) -> str:

@@ -28,7 +28,7 @@ from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.pod import ContainerKind, Pod
 from mooring.engine.cpumanager.policy import available_cpus
 from mooring.engine.devicemanager.hints import pod_device_requests
-from mooring.engine.kubelet.admit import AdmitMode, AdmitResult, added
+from mooring.engine.kubelet.admit import AdmitMode, added
 from mooring.engine.kubelet.events import Admit, Event, EventResult, Happened, Living, Readmit, Restart, run
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.start import NotStarted, opened
@@ -244,21 +244,20 @@ def _admissions(result: EventResult, event: Living) -> tuple[list[TrialAdmission
             return found, PodVerdict.ENDLESS
         if one.crash and isinstance(event, Restart):
             return found, PodVerdict.CRASH
-        found.append(_admission(one, running=not isinstance(event, Admit)))
+        pod, decision, running = one.pod, one.decision, not isinstance(event, Admit)
+        if not decision.admitted:
+            found.append(TrialAdmission(pod, decision, running, crashes=bool(one.crash)))
+            continue
+        settings, providers = one.decided.settings, one.decided.node.providers
+        exclusive = tuple(
+            container.name
+            for container in pod.containers
+            if container.kind is not ContainerKind.INIT
+            and cpu_isolation(settings, providers, pod, container) is Isolation.CONTAINER
+        )
+        blocks = providers.memory.assignments.get(pod.uid, {})
+        found.append(TrialAdmission(pod, decision, running, exclusive, blocks))
     return found, PodVerdict.CRASH if result.crash else None
-
-
-def _admission(result: AdmitResult, *, running: bool) -> TrialAdmission:
-    pod, decision = result.pod, result.decision
-    if not decision.admitted:
-        return TrialAdmission(pod, decision, running, crashes=bool(result.crash))
-    settings, providers = result.decided.settings, result.decided.node.providers
-    exclusive = (
-        one.name
-        for one in pod.containers
-        if one.kind is not ContainerKind.INIT and cpu_isolation(settings, providers, pod, one) is Isolation.CONTAINER
-    )
-    return TrialAdmission(pod, decision, running, tuple(exclusive), providers.memory.assignments.get(pod.uid, {}))
 
 
 NO_LIMIT = sys.maxsize

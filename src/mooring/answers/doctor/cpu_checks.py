@@ -101,7 +101,13 @@ def repaired_cpu(
     for uid, mask in broken.pods.items() if policy.gates.managers else ():
         units[EntryHolder(uid, "")] = units.get(EntryHolder(uid, ""), 0) | mask
     units = dict(sorted(units.items()))
-    dropped = {holder: why for holder, cpus in units.items() if (why := _misfit(policy, cpus))}
+    dropped = {}
+    for holder, cpus in units.items():
+        gone, reserved = cpus & ~policy.topology.all_cpus, cpus & policy.reserved
+        parts = [f"{cpus_text(gone)} {_is(gone)} not there"] if gone else []
+        parts += [f"{cpus_text(reserved)} {_is(reserved)} reserved"] if reserved else []
+        if parts:
+            dropped[holder] = " and ".join(parts)
     fitting = {holder: cpus for holder, cpus in units.items() if holder not in dropped}
     # Fewer entries always go together where more do, so that taking up one after the other misses none.
     kept: dict[EntryHolder, int] = {}
@@ -141,13 +147,6 @@ def repaired_cpu(
         for holder, mask in sorted(singles.items())
         if unit(holder.uid, holder.container) in dropped
     )
-
-
-def _misfit(policy: StaticPolicy, cpus: int) -> str:
-    gone, reserved = cpus & ~policy.topology.all_cpus, cpus & policy.reserved
-    parts = [f"{cpus_text(gone)} {_is(gone)} not there"] if gone else []
-    parts += [f"{cpus_text(reserved)} {_is(reserved)} reserved"] if reserved else []
-    return " and ".join(parts)
 
 
 def _is(cpus: int) -> str:

@@ -207,7 +207,13 @@ def _interrupts(facts: IsolationFacts, assignments: Assignments) -> Iterator[Fin
     beginning = [Interrupt(NEW, NEW_NAME, facts.new_interrupts, None)] if facts.new_interrupts else []
     room = InterruptCPUs(assignments.shared | assignments.exclusive | assignments.reserved, assignments.reserved)
     steps = steer([*facts.interrupts, *beginning], Memory(), owners, room).steps
-    hit = [(one.interrupt, cpus) for one in steps if one.interrupt.number != NEW and (cpus := _unwanted(one, owners))]
+    hit = []
+    for one in (step for step in steps if step.interrupt.number != NEW):
+        # Where an interrupt is handled now and is not wanted
+        cpus = (one.interrupt.effective or one.interrupt.allowed) & closed_to_others(owners)
+        if one.place is not None and one.place.why is Why.OWN and one.place.cpus is not None:
+            cpus -= one.place.cpus
+        hit += [(one.interrupt, cpus)] if cpus else []
     if hit:
         touched = union(cpus for _, cpus in hit)
         listed = named([_interrupt_text(one) for one, _ in hit])
@@ -222,15 +228,6 @@ def _interrupts(facts: IsolationFacts, assignments: Assignments) -> Iterator[Fin
         yield Finding("info", str(fresh), message, "MOOR-603")
     if hit or fresh:
         yield from _remedy(steps, {one.number for one, _ in hit if one.managed})
-
-
-def _unwanted(step: Step, owners: tuple[Owner, ...]) -> CPUSet:
-    """Return where an interrupt is handled now and is not wanted."""
-    one, place = step.interrupt, step.place
-    delivered = one.effective or one.allowed
-    if place is not None and place.why is Why.OWN and place.cpus is not None:
-        return (delivered & closed_to_others(owners)) - place.cpus
-    return delivered & closed_to_others(owners)
 
 
 def _remedy(steps: tuple[Step, ...], managed: set[int]) -> Iterator[Finding]:

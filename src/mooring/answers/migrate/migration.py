@@ -169,6 +169,14 @@ def migration_of(question: Question, devices: DeviceRecord | None, *, drained: b
             taken, problem = take_over(question, before, recreated=drained), ""
         except InputError as error:
             problem = str(error)
+    pods = []
+    if taken is not None:
+        outcomes = TakeoverOutcome.WAITS, TakeoverOutcome.MOVED, TakeoverOutcome.KEPT
+        waiting, moved, kept = map(taken.with_outcome, outcomes)
+        names = ", ".join(dict.fromkeys(f"{one.namespace}/{one.name} ({one.reason})" for one in waiting))
+        stay = f"{len(kept)} containers keep their CPUs and memory, {len(moved)} move"
+        message = f"the agent cannot place {names}" if waiting else stay
+        pods.append(MigrationCheckPart("pods", not waiting, message))
     problems = [one.message for one in diagnosis.all_problems if one.severity == "error"]
     faults = "; ".join(problems) or diagnosis.start_error
     checks = (
@@ -183,7 +191,7 @@ def migration_of(question: Question, devices: DeviceRecord | None, *, drained: b
             "starts without its managers and readmits every running pod",
         ),
         MigrationCheckPart("agent", taken is not None, problem or "its engine starts with the kubelet's policies"),
-        *([] if taken is None else [_pods_check(taken)]),
+        *pods,
         _start_check(
             "rollback",
             running,
@@ -202,13 +210,6 @@ def _start_check(name: str, plan: AnyPlan, fails: str, rejects: str, passes: str
         return MigrationCheckPart(name, passed=False, message=f"{fails}: {plan.refusal.message}")
     rejected = ", ".join(f"{one.pod.namespace}/{one.pod.name}" for one in plan.answers if not one.admitted)
     return MigrationCheckPart(name, passed=not rejected, message=rejects.format(rejected) if rejected else passes)
-
-
-def _pods_check(taken: Takeover) -> MigrationCheckPart:
-    waiting, moved, kept = map(taken.with_outcome, (TakeoverOutcome.WAITS, TakeoverOutcome.MOVED, TakeoverOutcome.KEPT))
-    names = ", ".join(dict.fromkeys(f"{one.namespace}/{one.name} ({one.reason})" for one in waiting))
-    stay = f"{len(kept)} containers keep their CPUs and memory, {len(moved)} move"
-    return MigrationCheckPart("pods", not waiting, f"the agent cannot place {names}" if waiting else stay)
 
 
 def take_over(question: Question, before: Kubelet, *, recreated: bool = False) -> Takeover:

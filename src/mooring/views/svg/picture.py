@@ -19,7 +19,7 @@ from mooring.views import view as views
 from mooring.views import wording
 from mooring.views.devices import device_names, most_of_one_kind
 from mooring.views.svg import elements as svg
-from mooring.views.svg.legend import Area, footer, wrapped
+from mooring.views.svg.legend import footer, wrapped
 
 HEIGHT = 20
 """Pixels of a device."""
@@ -237,8 +237,9 @@ def svg_text(view: views.NodeView, width: int = 1200, *, bare: bool = False) -> 
     layout = layouts.arrange(dense_boxes(view), metrics, max(wide, least) - 2 * margin)
     page = max(layout.width + 2 * margin, least)
     heading, top = ([], 0) if bare else _heading(view, page)
-    area = Area(MARGIN, top + layout.height + 28, page - 2 * MARGIN)
-    legend, bottom = ([], layout.height) if bare else footer(view, area)
+    legend, bottom = list[str](), layout.height
+    if not bare:
+        legend, bottom = footer(view, MARGIN, top + layout.height + 28, page - 2 * MARGIN)
     height = bottom + margin
     size = f'width="{page}" height="{height}" viewBox="0 0 {page} {height}"'
     lines = (
