@@ -1,4 +1,4 @@
-"""What is compared: legal combinations, ranks, groups; and the same answer from any number of processes."""
+"""Comparisons: legal combinations, ranks, groups, luck and stranded CPUs; the same from any number of processes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import replace
 from functools import cache
-from itertools import groupby, islice
+from itertools import combinations, groupby, islice
 from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
@@ -17,20 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 from tests.patience import until
-from tests.planner.compared import (
-    FIGURES,
-    SMALL,
-    STATIC,
-    container,
-    machine,
-    measure,
-    pod,
-    pods,
-    run_trial,
-    trace,
-    varied,
-)
+from tests.planner.compared import FIGURES, SMALL, STATIC, machine, outcome, pod, pods, run_trial, trace, varied
 
+from mooring.answers.base.changes.configuration import AlignmentPromise
 from mooring.answers.base.plan import Plan, Question, RefusedPlan, make_plan
 from mooring.answers.base.scenario import replay_scenario
 from mooring.answers.base.trace import Trace, shapes, trace_of_scenario
@@ -41,23 +30,31 @@ from mooring.answers.compare.measures import (
     AlignedContainersPart,
     VariantOutcome,
     VariantPart,
+    alignment,
     digest,
     judge,
     rank_key,
+    touched,
 )
 from mooring.answers.compare.trial import SharedKubelet, StrandedCPUsPart, Trial
 from mooring.answers.compare.variant import ALL_OPTIONS, Dimension, Variant, changes_between, option_sets
-from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
+from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import StartRefusal
 from mooring.engine.core.machine import Machine
-from mooring.engine.core.pod import Pod, QoS
+from mooring.engine.core.pod import Container, Pod, QoS
+from mooring.engine.core.topology import discover_topology
+from mooring.engine.devicemanager.state import Device
 from mooring.engine.kubelet.events import Admit, Remove, Restart
 from mooring.engine.kubelet.kubelet import StateTexts
 from mooring.engine.kubelet.start import refusal_of, start_kubelet
+from mooring.explanations.phrases import fewest_elements
+from mooring.inputs.machines.loader import load_machine
 from mooring.inputs.machines.machineinfo_json import machines_of_lines
 from mooring.inputs.pods.scenario import Scenario, load_scenarios, scenario
 
 ASKED = trace([*pods(3, 8, 2), pod("with-init", 2, init=4), pod("huge", 40)])
+VARIANTS = varied(machine(), STATIC, *ALL_OPTIONS)
 
 
 def test_all_options_are_all_sets_of_cpu_options_times_policies_scopes_and_topology_options() -> None:
@@ -112,23 +109,16 @@ def test_a_configuration_that_is_given_stays_even_if_the_kubelet_refuses_it() ->
 
 
 @pytest.mark.parametrize(
-    ("dimension", "settings_found"),
+    ("dimension", "field", "taken"),
     [
-        (Dimension.CPU_POLICY, {"none", "static"}),
-        (Dimension.MEMORY_POLICY, {"None", "Static"}),
-        (Dimension.TOPOLOGY_SCOPE, {"container", "pod"}),
-        (Dimension.TOPOLOGY_POLICY, {"none", "best-effort", "restricted", "single-numa-node"}),
+        ("cpu-policy", "cpu_manager_policy", {"none", "static"}),
+        ("memory-policy", "memory_manager_policy", {"None", "Static"}),
+        ("topology-scope", "topology_manager_scope", {"container", "pod"}),
+        ("topology-policy", "topology_manager_policy", {"none", "best-effort", "restricted", "single-numa-node"}),
     ],
-    ids=lambda value: value.value if isinstance(value, Dimension) else "",
 )
-def test_a_dimension_takes_all_its_values(dimension: Dimension, settings_found: set[str]) -> None:
-    field = {
-        Dimension.CPU_POLICY: "cpu_manager_policy",
-        Dimension.MEMORY_POLICY: "memory_manager_policy",
-        Dimension.TOPOLOGY_SCOPE: "topology_manager_scope",
-        Dimension.TOPOLOGY_POLICY: "topology_manager_policy",
-    }[dimension]
-    assert {getattr(one, field) for one in option_sets(STATIC, [dimension], 4)} == settings_found
+def test_a_dimension_takes_all_its_values(dimension: str, field: str, taken: set[str]) -> None:
+    assert {getattr(one, field) for one in option_sets(STATIC, [Dimension(dimension)], 4)} == taken
 
 
 def test_changes_lead_from_the_given_configuration_to_the_combination() -> None:
@@ -140,11 +130,11 @@ def test_changes_lead_from_the_given_configuration_to_the_combination() -> None:
         ]
 
 
-def measures() -> st.SearchStrategy[VariantPart]:
+def figures() -> st.SearchStrategy[VariantPart]:
     small = st.integers(0, 2)
     none = st.just(0)
     return st.builds(
-        lambda **figures: structs.replace(FIGURES, **figures),
+        lambda **drawn: structs.replace(FIGURES, **drawn),
         admitted=small,
         lost=small,
         exclusive_containers=st.integers(1, 3),
@@ -155,7 +145,7 @@ def measures() -> st.SearchStrategy[VariantPart]:
     )
 
 
-@given(measures(), measures(), st.sampled_from(sorted(MEASURES)))
+@given(figures(), figures(), st.sampled_from(sorted(MEASURES)))
 @settings(deadline=None, max_examples=100)
 def test_what_is_nowhere_worse_is_never_ranked_behind(one: VariantPart, other: VariantPart, by: str) -> None:
     values = [(one.lost,), *(value(one) for value in MEASURES.values())]
@@ -212,50 +202,46 @@ class StopWatchingError(Exception):
     """Stands for an interrupt, which a test cannot raise without ending the run."""
 
 
+@pytest.fixture
 def spread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let worker processes take part however little there is to do."""
     monkeypatch.setattr(run, "FEW", 0)
 
 
-def test_any_number_of_processes_gives_the_same_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    spread(monkeypatch)
+@pytest.mark.usefixtures("spread")
+def test_any_number_of_processes_gives_the_same_answer() -> None:
     assert compared(jobs=2).document == compared().document
 
 
 @pytest.mark.long
-def test_an_interrupt_ends_all_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    spread(monkeypatch)
-
+@pytest.mark.usefixtures("spread")
+def test_an_interrupt_ends_all_workers() -> None:
     def interrupted(outcomes: Iterable[VariantOutcome]) -> Iterator[VariantOutcome]:
         yield next(iter(outcomes))
         assert len(active_children()) == 2
         raise StopWatchingError
 
-    variants = varied(machine(), STATIC, *ALL_OPTIONS)
     with pytest.raises(StopWatchingError):
-        compare(ASKED, variants, jobs=2, watch=interrupted)
+        compare(ASKED, VARIANTS, jobs=2, watch=interrupted)
     gc.collect()
     until(lambda: not active_children(), "no worker is left")
 
 
 @pytest.mark.long
-def test_workers_that_are_killed_change_nothing_in_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    spread(monkeypatch)
-
+@pytest.mark.usefixtures("spread")
+def test_workers_that_are_killed_change_nothing_in_the_answer() -> None:
     def killed(outcomes: Iterable[VariantOutcome]) -> Iterator[VariantOutcome]:
-        for number, outcome in enumerate(outcomes):
-            yield outcome
+        for number, one in enumerate(outcomes):
+            yield one
             if number == 0:
                 for process in active_children():
                     process.kill()
 
-    variants = varied(machine(), STATIC, *ALL_OPTIONS)
-    assert compare(ASKED, variants, jobs=2, watch=killed).document == compare(ASKED, variants).document
+    assert compare(ASKED, VARIANTS, jobs=2, watch=killed).document == compare(ASKED, VARIANTS).document
 
 
+@pytest.mark.usefixtures("spread")
 def test_where_no_process_can_be_started_the_answer_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    spread(monkeypatch)
-
     def refused() -> int:
         raise BlockingIOError("no more processes")
 
@@ -266,44 +252,34 @@ def test_where_no_process_can_be_started_the_answer_is_the_same(monkeypatch: pyt
 
 def test_combinations_that_share_runs_have_the_outcomes_that_they_have_alone() -> None:
     """Two containers tell the scopes apart, 12 CPUs beside a full node the distances; one in 23 is run alone."""
-    variants = varied(machine(), STATIC, *ALL_OPTIONS)
-    two = Pod("uid-two", "two", containers=(container("a", 5), container("b", 5)), qos=QoS.GUARANTEED)
+    two = replace(pod("two", 5), containers=(*pod("a", 5).containers, *pod("b", 5).containers))
     asked = trace([*pods(7, 12), two])
     groups: dict[Hashable, dict[int, Variant]] = {}
-    for position, variant in enumerate(variants):
+    for position, variant in enumerate(VARIANTS):
         groups.setdefault(variant.shared_by, {})[position] = variant
     together: dict[int, VariantOutcome] = {}
     for members in groups.values():
         together |= judge(asked, members, shapes(asked))
     alone = {
-        position: judge(asked, {position: variants[position]}, shapes(asked))[position]
-        for position in range(0, len(variants), 23)
+        position: judge(asked, {position: VARIANTS[position]}, shapes(asked))[position]
+        for position in range(0, len(VARIANTS), 23)
     }
     assert {position: together[position] for position in alone} == alone
-    assert len(groups) < len(variants)
+    assert len(groups) < len(VARIANTS)
 
 
 # A trial decides what a plan and a replay decide; resizes of a trace are left out, with a finding.
 
 
 CORPORA = Path(__file__).resolve().parents[1] / "corpora"
-VARIANTS = varied(machine(), STATIC, *ALL_OPTIONS)
 
 
 def planned(variant: Variant, asked: list[Pod], active: tuple[Pod, ...] = (), files: StateTexts | None = None) -> None:
     """Check that a trial and a plan of the same give the same."""
     told = Trace(tuple(Admit(one) for one in asked), active, files or StateTexts())
     trial = run_trial(told, variant)
-    plan = make_plan(
-        Question(
-            variant.machine,
-            variant.config,
-            variant.mooring,
-            tuple(asked),
-            files=files or StateTexts(),
-            active=tuple(active),
-        )
-    )
+    node = variant.machine, variant.config, variant.mooring
+    plan = make_plan(Question(*node, tuple(asked), active, files or StateTexts()))
     if isinstance(plan, RefusedPlan):
         assert trial.end == plan.refusal
     assert [(one.running, replaced(one.decision)) for one in trial.admissions] == [
@@ -386,21 +362,18 @@ def compared_with(trial: Trial, expect: dict[str, Any]) -> None:
 
 def test_pods_come_and_go_and_the_kubelet_restarts() -> None:
     steps = (Admit(pod("one", 20)), Admit(pod("two", 20)), Remove("uid-one"), Restart(), Admit(pod("three", 20)))
-    told = Trace(steps)
-    trial = run_trial(told, Variant("x", machine(), STATIC))
+    trial = run_trial(Trace(steps), Variant("x", machine(), STATIC))
     assert [(one.pod.name, one.running, one.decision.admitted) for one in trial.admissions] == [
         ("one", False, True),
         ("two", False, False),
         ("three", False, True),
     ]
-    found = measure(told, trial, shapes(told))
+    found = outcome(Trace(steps))
     assert (found.asked, found.admitted, found.rejected, found.lost) == (3, 2, {"UnexpectedAdmissionError": 1}, 0)
 
 
 def test_a_running_pod_that_the_kubelet_refuses_is_lost() -> None:
-    told = Trace((Admit(pod("one", 2)),), active=(pod("wide", 40),))
-    trial = run_trial(told, Variant("x", machine(), STATIC))
-    found = measure(told, trial, shapes(told))
+    found = outcome(Trace((Admit(pod("one", 2)),), active=(pod("wide", 40),)))
     assert (found.asked, found.admitted, found.lost, found.is_yes) == (1, 1, 1, False)
 
 
@@ -428,22 +401,223 @@ def test_only_what_decides_alike_has_one_digest() -> None:
 
 
 def test_a_burstable_pod_fills_nothing() -> None:
-    burstable = replace(pod("b", 3), qos=QoS.BURSTABLE, containers=(container("main", 3),))
-    asked = trace([burstable])
-    trial = run_trial(asked, Variant("x", machine(), STATIC))
-    found = measure(asked, trial, shapes(asked))
+    found = outcome([replace(pod("b", 3), qos=QoS.BURSTABLE)])
     assert (found.exclusive_containers, found.stranded.total) == (0, 31)
 
 
 def test_resizes_and_time_are_left_out_of_a_compared_trace() -> None:
-    pod = {"metadata": {"name": "a", "uid": "a"}, "spec": {"containers": [{"name": "c"}]}}
-    steps = [
-        {"admit": pod},
-        {"resize": {"uid": "a", "containers": {}}},
-        {"advance": "1s"},
-        {"reboot": True},
-        {"remove": "a"},
-    ]
-    trace, findings = trace_of_scenario(scenario({"steps": steps}, source="x"))
-    assert [type(step) for step in trace.steps] == [Admit, Restart, Remove]
+    arriving = {"metadata": {"name": "a", "uid": "a"}, "spec": {"containers": [{"name": "c"}]}}
+    left_out = {"resize": {"uid": "a", "containers": {}}}, {"advance": "1s"}
+    steps = [{"admit": arriving}, *left_out, {"reboot": True}, {"remove": "a"}]
+    told, findings = trace_of_scenario(scenario({"steps": steps}, source="x"))
+    assert [type(step) for step in told.steps] == [Admit, Restart, Remove]
     assert [finding.code for finding in findings] == ["MOOR-723"]
+
+
+NODE = load_machine("sockets=2 numa=2 cores=8 threads=1 memory=32Gi")
+"""Nodes 0-3 and 4-7; CPU 0 is reserved."""
+PINNING = replace(
+    STATIC,
+    memory_manager_policy="Static",
+    kube_reserved={"memory": "1948Mi"},
+    reserved_memory=(ReservedMemory(0, {"memory": "2Gi"}),),
+)
+
+
+def by_policy(
+    pods: list[Pod], config: KubeletConfig = STATIC, gpus: tuple[int, ...] = (0, 1), by: str = "guaranteed"
+) -> Comparison:
+    """Compare the topology policies on a node with a GPU on each of some NUMA nodes."""
+    devices = {"vendor.example/gpu": tuple(Device(f"gpu-{number}", (node,)) for number, node in enumerate(gpus))}
+    variants = [replace(one, devices=devices) for one in varied(NODE, config, Dimension.TOPOLOGY_POLICY)]
+    return compare(trace(pods), variants, by=by)
+
+
+def policies(comparison: Comparison) -> list[str]:
+    return [one.settings.topology_manager_policy for one in comparison.document.variants]
+
+
+def of_policy(comparison: Comparison, policy: str) -> VariantPart:
+    return next(one for one in comparison.document.variants if one.settings.topology_manager_policy == policy)
+
+
+def of_devices(found: VariantPart) -> tuple[int, int]:
+    """Return how many containers with devices are aligned, and how many there are."""
+    return found.aligned.devices, found.device_containers
+
+
+def test_devices_far_from_the_cpus_are_counted() -> None:
+    # Without hints the CPUs of the first pod come from NUMA node 0 and its GPU is gpu-0; the second gets CPUs of both.
+    found = by_policy([pod("one", 2), pod("two", 3, gpu=1)], gpus=(0,))
+    assert of_devices(of_policy(found, "none")) == (0, 1)
+    # Of the two the GPU is where the CPUs are, when hints are used.
+    assert of_devices(of_policy(by_policy([pod("two", 3, gpu=1)], gpus=(1,)), "restricted")) == (1, 1)
+
+
+def test_memory_away_from_the_cpus_is_counted() -> None:
+    found = by_policy([pod("one", 2), pod("two", 4)], PINNING)
+    without, sure = of_policy(found, "none"), of_policy(found, "restricted")
+    assert without.memory_containers == sure.memory_containers == 2
+    assert without.aligned.memory < 2
+    assert sure.aligned.memory == 2
+
+
+def test_a_policy_that_promises_nothing_does_not_win_when_it_aligns_as_much() -> None:
+    found = by_policy([pod("one", 3, gpu=1), pod("two", 4, gpu=1)])
+    assert len({one.admitted for one in found.document.variants}) == 1, "every policy decides the same here"
+    assert policies(found)[-2:] == ["best-effort", "none"]
+    assert not found.document.variants[0].is_luck
+
+
+def test_a_policy_that_promises_nothing_wins_by_admitting_more_only_where_that_is_the_measure() -> None:
+    pods = [pod("one", 2), pod("two", 2), pod("three", 3)]
+    found = by_policy(pods, by="admitted")
+    assert policies(found)[:2] == ["best-effort", "none"]
+    assert found.document.variants[0].is_luck
+    assert policies(by_policy(pods))[-2:] == ["best-effort", "none"]
+
+
+def test_align_by_socket_guarantees_sockets_and_not_numa_nodes() -> None:
+    gates = {"CPUManagerPolicyAlphaOptions": True}
+    config = replace(STATIC, cpu_manager_policy_options={"align-by-socket": "true"}, feature_gates=gates)
+    found = by_policy([pod("one", 4)], config)
+    measured_ = of_policy(found, "restricted")
+    assert (measured_.promise, measured_.is_luck, measured_.is_socket_luck) == (AlignmentPromise.SOCKET, True, False)
+    assert MEASURES["numa"](measured_) == (0,)
+    assert MEASURES["socket"](measured_) == (-1,)
+
+
+def test_without_anything_to_align_the_given_configuration_stays_first() -> None:
+    shared = Pod("uid-shared", "shared", containers=(Container("main"),), qos=QoS.BEST_EFFORT)
+    assert policies(by_policy([shared]))[0] == "none"
+
+
+@st.composite
+def measured(draw: st.DrawFn, promise: AlignmentPromise) -> VariantPart:
+    small = st.integers(0, 3)
+    numa, socket, l3, memory, devices = (draw(small) for _ in range(5))
+    return structs.replace(
+        FIGURES,
+        admitted=4,
+        exclusive_containers=3,
+        memory_containers=3,
+        device_containers=3,
+        aligned=AlignedContainersPart(numa, socket, l3, 3, memory, devices),
+        spread=round(draw(st.integers(3, 6)) / 3, 3),
+        alignment_promise=promise.name.lower(),
+    )
+
+
+@pytest.mark.parametrize("by", sorted(set(MEASURES) - {"socket"}))
+@given(
+    measured(AlignmentPromise.GUARANTEE),
+    st.sampled_from([AlignmentPromise.NOTHING, AlignmentPromise.ATTEMPT]).flatmap(measured),
+)
+@settings(deadline=None, max_examples=50)
+def test_luck_never_outranks_a_guarantee(by: str, sure: VariantPart, lucky: VariantPart) -> None:
+    assert rank_key(sure, by) < rank_key(lucky, by)
+
+
+# Alignment and stranded CPUs of placements that were made by hand, and of nodes filled by the engine.
+
+
+NONE_STRANDED = StrandedCPUsPart(0, 0, 0, 0)
+TOPOLOGY = discover_topology(machine().info)
+"""4 NUMA nodes of 4 cores with 2 threads on 2 sockets, two L3 caches a node; siblings are c and c + 16."""
+
+
+@pytest.mark.parametrize(
+    ("cpus", "aligned"),
+    [
+        ("0,16", (1, 1, 1, 1)),
+        ("0-1", (1, 1, 1, 0)),
+        ("1-2,17-18", (1, 1, 0, 1)),
+        ("0-3,16-19", (1, 1, 1, 1)),
+        ("3-4,19-20", (0, 1, 0, 1)),
+        ("7-8,23-24", (0, 0, 0, 1)),
+        ("0-7,16-23", (1, 1, 1, 1)),
+        ("0-3,8-11,16-19,24-27", (1, 0, 1, 1)),
+        ("0-2,16-17", (1, 1, 1, 0)),
+    ],
+)
+def test_a_container_is_aligned_on_the_fewest_elements(cpus: str, aligned: tuple[int, int, int, int]) -> None:
+    assert alignment(TOPOLOGY, 0, [CPUSet.parse(cpus).mask]) == aligned
+
+
+def test_what_is_reserved_counts_as_room_for_nobody() -> None:
+    node = CPUSet.parse("0-3,16-19").mask
+    eight = CPUSet.parse("1-4,17-20").mask
+    assert alignment(TOPOLOGY, 0, [eight])[0] == 0
+    # One reserved CPU on every node: 8 CPUs need two nodes then.
+    reserved = CPUSet.parse("0,4,8,12").mask
+    assert alignment(TOPOLOGY, reserved, [eight])[0] == 1
+    assert fewest_elements(list(TOPOLOGY.numa.values()), node.bit_count(), reserved) == 2
+
+
+@given(st.lists(st.integers(0, 6), max_size=6), st.integers(1, 20))
+@settings(deadline=None, max_examples=100)
+def test_fewest_is_the_smallest_choice_that_holds_the_cpus(sizes: list[int], count: int) -> None:
+    masks, low = [], 0
+    for size in sizes:
+        masks.append(((1 << size) - 1) << low)
+        low += size
+    enough = [
+        number
+        for number in range(1, len(masks) + 1)
+        for chosen in combinations(masks, number)
+        if sum(mask.bit_count() for mask in chosen) >= count
+    ]
+    assert fewest_elements(masks, count) == min(enough, default=0)
+
+
+@given(st.sets(st.integers(0, 31), min_size=1))
+@settings(deadline=None, max_examples=100)
+def test_no_set_of_cpus_touches_fewer_elements_than_the_fewest(cpus: set[int]) -> None:
+    mask = CPUSet.from_ids(cpus).mask
+    for elements in (TOPOLOGY.numa, TOPOLOGY.sockets, TOPOLOGY.uncores, TOPOLOGY.cores):
+        assert touched(elements.values(), mask) >= fewest_elements(elements.values(), len(cpus))
+
+
+@pytest.mark.parametrize(
+    ("asked", "filling", "parts"),
+    [
+        # 31 CPUs without the reserved one, one at a time: all of them can be used.
+        ((1, 1), (), (0, 0, 0, 0)),
+        # 7 CPUs remain on the node of the reserved CPU; its sibling is beside nobody's core.
+        ((8,), (), (7, 0, 0, 7)),
+        # Pods of 5 leave 3 on three nodes, one of them beside a thread that is taken. On the node of the reserved CPU
+        # the fifth one is that CPU's sibling, and a whole core is left.
+        ((5,), (), (11, 0, 3, 8)),
+        ((5,), (5, 3), (2, 0, 0, 2)),
+        ((5,), (1, 5), (0, 0, 0, 0)),
+    ],
+)
+def test_what_no_shape_can_use_is_stranded_and_smaller_shapes_fill_what_larger_ones_leave(
+    asked: tuple[int, ...], filling: tuple[int, ...], parts: tuple[int, ...]
+) -> None:
+    found = outcome(pods(*asked), replace(STATIC, topology_manager_policy="single-numa-node"), pods(*filling))
+    assert (found.admitted, found.stranded) == (len(asked), StrandedCPUsPart(*parts))
+
+
+def test_threads_beside_taken_ones_are_stranded_under_whole_cores() -> None:
+    config = replace(STATIC, cpu_manager_policy_options={"full-pcpus-only": "true"})
+    stranded = outcome(pods(2), config).stranded
+    assert stranded == StrandedCPUsPart(1, 0, 0, 1), "the sibling of the reserved CPU, which is nobody's"
+
+
+def test_cpus_of_ended_init_containers_are_stranded() -> None:
+    found = outcome([pod("one", 2, init=6)])
+    assert found.stranded.init == 4
+    assert (found.exclusive_containers, found.aligned.numa) == (1, 1), "the init container itself is not counted"
+
+
+def test_nothing_is_stranded_where_nobody_gets_cpus() -> None:
+    found = outcome(pods(2, 3), replace(STATIC, cpu_manager_policy="none"))
+    assert (found.admitted, found.exclusive_containers, found.stranded, found.spread) == (2, 0, NONE_STRANDED, 0.0)
+
+
+def test_memory_on_more_nodes_than_its_amount_needs_is_counted() -> None:
+    config = replace(PINNING, topology_manager_policy="best-effort", topology_manager_scope="pod")
+    found = outcome(pods(12), config)
+    assert found.admitted == 1, found.rejected
+    assert (found.spread, found.memory_nodes_beyond_need) == (2, 1), "1 GiB is bound to both nodes of the CPUs"
