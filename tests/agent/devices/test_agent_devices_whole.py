@@ -170,7 +170,7 @@ def attributes(value: object) -> dict[str, Any]:
 
 @contextmanager
 def watching(
-    cluster: FaultInjector, slices: dict[str, dict[str, object]], pci: tuple[PCIDevice, ...] = ()
+    cluster: FaultInjector, slices: dict[str, dict[str, Any]], pci: tuple[PCIDevice, ...] = ()
 ) -> Iterator[tuple[SliceWatch, list[Finding]]]:
     """Follow slices of the node until the first one is known; return what has been reported, too."""
     findings: list[Finding] = []
