@@ -100,7 +100,7 @@ def sandbox(uid: str, number: int = 0) -> PodSandbox:
 
 def container(uid: str, name: str = "main", life: int = 0, **fields: Any) -> RuntimeContainer:
     made = RuntimeContainer(f"{uid}-{name}-{life}", f"sandbox-{uid}-0", name, resources=LinuxResources(quota=100_000))
-    return replace(made, **fields)  # type: ignore[arg-type]
+    return replace(made, **fields)
 
 
 def running(uid: str, name: str = "main", cpus: str = "", mems: str = "") -> RuntimeContainer:
@@ -185,7 +185,7 @@ STARTS = (Event.POST_CREATE_CONTAINER, Event.START_CONTAINER, Event.POST_START_C
 
 def started(state: AgentState, pod: Pod, name: str = "main", **fields: Any) -> AgentState:
     """Return the state with one more container that runs."""
-    made = create(state, pod, name, **fields)  # type: ignore[arg-type]
+    made = create(state, pod, name, **fields)
     state, record = made.state, adjustment_of(made).resources
     asked = state.containers[f"{pod.uid}-{name}-0"].asked
     has = replace(asked, cpus=record.cpus, mems=record.mems, quota=record.quota or asked.quota)
