@@ -87,7 +87,10 @@ def node_object(content: Mapping[str, Any], source: str) -> NodeObject:
         taints = taints_at(spec)
         allocatable, capacity = (_amounts(status, part) for part in ("allocatable", "capacity"))
         cordoned = reading.flag_at(spec, "unschedulable", default=False)
-        closed = _CORDONED if cordoned else "" if _is_ready(status) else _NOT_READY
+        # A node without conditions was written by hand, and takes pods.
+        conditions = [reading.as_mapping(one) for one in reading.list_at(status, "conditions")]
+        ready = [reading.text_at(one, "status") for one in conditions if reading.text_at(one, "type") == "Ready"]
+        closed = _CORDONED if cordoned else "" if not ready or ready[0] == "True" else _NOT_READY
         return NodeObject(
             name,
             labels,
@@ -124,13 +127,6 @@ def _amounts(status: Mapping[str, Any], field: str) -> dict[str, int]:
         if one.nano < 0:
             raise InputError(f"must not be negative, but is {one}", field=f"{field}.{name}")
     return {name: one.milli if name == "cpu" else one.units for name, one in found.items()}
-
-
-def _is_ready(status: Mapping[str, Any]) -> bool:
-    """Tell whether a node takes pods; one without conditions was written by hand and does."""
-    conditions = [reading.as_mapping(one) for one in reading.list_at(status, "conditions")]
-    ready = [reading.text_at(one, "status") for one in conditions if reading.text_at(one, "type") == "Ready"]
-    return not ready or ready[0] == "True"
 
 
 INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
@@ -346,22 +342,21 @@ def requirements_of_text(text: str, option: str = "") -> tuple[Requirement, ...]
     >>> all(one.meets({"app": "web"}) for one in requirements_of_text("app=web,tier!=db,!old"))
     True
     """
-    return tuple(_requirement_of_text(part.strip(), text, option) for part in text.split(","))
-
-
-def _requirement_of_text(part: str, text: str, option: str) -> Requirement:
-    key, equals, value = part.replace("==", "=").partition("=")
-    if equals and key.endswith("!"):
-        found = Requirement(key[:-1], Operator.NOT_IN, (value,))
-    elif equals:
-        found = Requirement(key, Operator.IN, (value,))
-    elif part.startswith("!"):
-        found = Requirement(part[1:], Operator.DOES_NOT_EXIST)
-    else:
-        found = Requirement(part, Operator.EXISTS)
-    if not found.key or " " in found.key:
-        raise InputError(f"{text!r:.80} is not a selector", source=option, remedy="write app=web,tier!=db")
-    return found
+    wanted = []
+    for part in map(str.strip, text.split(",")):
+        key, equals, value = part.replace("==", "=").partition("=")
+        if equals and key.endswith("!"):
+            found = Requirement(key[:-1], Operator.NOT_IN, (value,))
+        elif equals:
+            found = Requirement(key, Operator.IN, (value,))
+        elif part.startswith("!"):
+            found = Requirement(part[1:], Operator.DOES_NOT_EXIST)
+        else:
+            found = Requirement(part, Operator.EXISTS)
+        if not found.key or " " in found.key:
+            raise InputError(f"{text!r:.80} is not a selector", source=option, remedy="write app=web,tier!=db")
+        wanted.append(found)
+    return tuple(wanted)
 
 
 def disruption_budgets(contents: Iterable[Mapping[str, Any]], source: str) -> tuple[DisruptionBudget, ...]:
