@@ -20,7 +20,7 @@ from msgspec import structs
 from mooring.explanations.phrases import duration
 from mooring.fleet import documents
 from mooring.fleet.cluster import REMADE, PodPhase, Record
-from mooring.fleet.relocation.moves import causes
+from mooring.fleet.nodes import causes
 from mooring.fleet.simulation import Simulation
 
 MOST_KINDS: Final = 100
