@@ -34,7 +34,7 @@ from mooring.inputs.configuration.kubelet_config import kubelet_config
 from mooring.inputs.machines.archive import ArchiveTree
 from mooring.inputs.pods.pod_relations import PodAffinityTerm, PodRelations, PodSelector, SpreadConstraint
 from mooring.inputs.pods.scheduling_fields import Operator, Requirement, scheduling_fields
-from mooring.published.cluster_archive import ABOUT, ClusterArchive, ClusterObjects, load_objects, objects_of_archive
+from mooring.published.cluster_objects import ABOUT, ClusterArchive, ClusterObjects, load_objects, objects_of_archive
 
 LAW = settings(deadline=None, max_examples=6, suppress_health_check=[HealthCheck.too_slow])
 TRIALS = 300

@@ -27,7 +27,7 @@ with lazily():
     from mooring.inputs.configuration import node_configuration
     from mooring.inputs.decoding import documents
     from mooring.inputs.pods import pod_relations
-    from mooring.published import cluster_access as access
+    from mooring.published import cluster_objects
     from mooring.views.html import document as pages
     from mooring.views.svg import plot as plots
 
@@ -121,7 +121,8 @@ class FleetOptions:
         if bool(self.cluster) == self.live:
             raise click.UsageError("give one of --cluster and --live")
         if self.live:
-            return event_files.live(access.read_cluster(self.kubeconfig, self.context), self.config, self.machines)
+            objects = cluster_objects.read_cluster(self.kubeconfig, self.context)
+            return event_files.live(objects, self.config, self.machines)
         if self.kubeconfig or self.context:
             raise click.UsageError("--kubeconfig and --context need --live")
         return event_files.load_cluster(self.cluster, self.config, self.machines)

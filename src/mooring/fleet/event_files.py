@@ -36,7 +36,7 @@ from mooring.inputs.node_groups import NodeGroup, groups_in, single_cluster
 from mooring.inputs.pods.pods import cpu_list, resizing
 from mooring.inputs.pods.recordings import RecordedNode, node_histories
 from mooring.inputs.pods.scheduling_fields import taints_at
-from mooring.published.cluster_archive import ClusterObjects, cluster_objects, has_nodes, is_archive, load_objects
+from mooring.published.cluster_objects import ClusterObjects, cluster_objects, has_nodes, is_archive, load_objects
 
 if TYPE_CHECKING:
     from mooring.fleet.work_files import Kinds

@@ -31,7 +31,7 @@ from mooring.inputs.decoding.fields import Document
 from mooring.inputs.node_groups import NodeGroup
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_relations import ZONE
-from mooring.published.cluster_archive import BUDGET, NODE, POD, ClusterObjects
+from mooring.published.cluster_objects import BUDGET, NODE, POD, ClusterObjects
 from mooring.published.facts_document import digest_of, facts_of
 from mooring.published.objects import FACTS, STATE, NodeFacts, NodeState, object_name, state_of
 from mooring.published.possible_kubelets import NodeFaults, NodeKnowledge, possible_kubelets, unjudged
