@@ -25,7 +25,6 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.inputs.pods.cluster_objects import REJECTED
 from mooring.monitoring.shadow import commands as shadow
-from mooring.monitoring.shadow.folder import FILES, RHYTHM, ShadowFolder, ShadowMetrics, ShadowPublisher
 from mooring.monitoring.shadow.judge import (
     add,
     continued,
@@ -34,10 +33,10 @@ from mooring.monitoring.shadow.judge import (
     write_counts,
 )
 from mooring.monitoring.shadow.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent
+from mooring.monitoring.shadow.reports import FILES, RHYTHM, ShadowFolder, ShadowMetrics, ShadowPublisher, shadow_text
 from mooring.monitoring.shadow.shadow import PACKING, PATIENCE, QUIET, Shadow
 from mooring.monitoring.shadow.sources import QUIET as QUIET_PUBLISHED
 from mooring.monitoring.shadow.sources import BoundPods, PublishedKubelet, PublishedNodes, UnpublishedError
-from mooring.monitoring.shadow.text import shadow_text
 from mooring.monitoring.shadow.unseen import ObservedPod
 from mooring.published.facts_document import facts_document
 from mooring.published.observation import EngineObserver, Observation, documents_of

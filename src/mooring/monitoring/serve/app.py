@@ -30,8 +30,7 @@ from starlette.routing import Route
 
 from mooring.engine.core.errors import InputError, MooringError
 from mooring.monitoring.serve.access import ClusterGuard, Guard, OpenGuard, Viewer
-from mooring.monitoring.serve.node_routes import NODE_ROUTES, NodeRoutes, moment_of, read_body
-from mooring.monitoring.serve.recording import Recording
+from mooring.monitoring.serve.node_routes import NODE_ROUTES, NodeRoutes, Recording, moment_of, read_body
 from mooring.monitoring.serve.snapshot import NodeSnapshot
 from mooring.service import http
 from mooring.service.apiserver import Cluster, ClusterError, cluster_of, configuration_of

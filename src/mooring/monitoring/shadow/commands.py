@@ -22,11 +22,10 @@ with lazily():
     from mooring.inputs.configuration import node_configuration
     from mooring.inputs.decoding import quantities
     from mooring.inputs.pods import defaults
-    from mooring.monitoring.shadow import folder as folders
     from mooring.monitoring.shadow import judge as judging
     from mooring.monitoring.shadow import judgement as judgements
+    from mooring.monitoring.shadow import reports, sources
     from mooring.monitoring.shadow import shadow as shadows
-    from mooring.monitoring.shadow import sources, text
     from mooring.service import daemon, http
     from mooring.service import options as service_options
 
@@ -118,14 +117,14 @@ def shadow_command(
         shadow = beside_kubelet(asked, "mooring shadow", stack, listing_time(seconds))
         shadow.anonymous = anonymous
         if folder:
-            shadow.folder = folders.ShadowFolder(Path(folder))
+            shadow.folder = reports.ShadowFolder(Path(folder))
             shadow.packed = partial(_packed, asked, anonymous=anonymous)
             shadow.tally = judging.continued(Path(folder), asked.name, shadow.tally.release, _report)
         shadow.proposed = node_configuration.load_config(proposed).kubelet if proposed else None
-        page = {"/metrics": folders.ShadowMetrics(shadow.tally).page}
+        page = {"/metrics": reports.ShadowMetrics(shadow.tally).page}
         serving = nullcontext() if address is None else closing(http.serve_tcp(address, page))
         publisher = (
-            folders.ShadowPublisher(shadow.tally, published_node.connector(asked.kubeconfig), _report)
+            reports.ShadowPublisher(shadow.tally, published_node.connector(asked.kubeconfig), _report)
             if publish
             else None
         )
@@ -137,7 +136,7 @@ def shadow_command(
     if form == "json":
         emit_document(json_text(document), to)
     else:
-        emit(text.shadow_text(document, to), to)
+        emit(reports.shadow_text(document, to), to)
     return NO if document.differs else YES
 
 
@@ -281,7 +280,7 @@ def record_command(
     if form == "json":
         emit_document(json_text(document), to)
     else:
-        emit(text.recording_text(document, to), to)
+        emit(reports.recording_text(document, to), to)
     return YES
 
 
@@ -331,5 +330,5 @@ def _keep(one: Shadow, folder: Path) -> None:
         if not line.startswith(judgements.Agreement.AGREED.value):
             tell(line if line.startswith("watching") else f"{name}: {line}")
 
-    one.said, one.folder = say, folders.ShadowFolder(folder / name, tuple(judgements.Agreement))
+    one.said, one.folder = say, reports.ShadowFolder(folder / name, tuple(judgements.Agreement))
     one.tally = judging.continued(folder / name, name, one.tally.release, _report)
