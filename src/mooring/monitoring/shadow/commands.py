@@ -181,11 +181,9 @@ def beside_kubelet(asked: published_node.Asked, program: str, stack: ExitStack, 
         follower = sources.KubeletPods(connect, known)
     else:
         follower = sources.follower_of(known, connect, asked.name)
-    follower.start()
-    stack.callback(follower.stop)
-    if not follower.has_listed.wait(patience):
-        problem = f"the {teller} did not list the pods of the node within {patience:g} s"
-        raise InputError(problem, source=program, remedy="check that the account may list and watch pods")
+    problem = f"the {teller} did not list the pods of the node within {patience:g} s"
+    remedy = "check that the account may list and watch pods"
+    _start([follower], stack, patience, InputError(problem, source=program, remedy=remedy))
     tally = judging.new_tally(asked.name, facts.mooring.release.tag)
     return shadows.Shadow(source, known, tally, report=_report, said=tell)
 
@@ -291,7 +289,12 @@ def _of_nodes(names: Sequence[str], kubeconfig: str, stack: ExitStack, patience:
         InputError: the API server does not answer, or a node publishes nothing.
     """
     connect, nodes = published_node.connector(kubeconfig), sources.PublishedNodes()
-    _start(sources.followers_of(nodes, names, connect, _report), stack, "what nodes publish", patience)
+
+    def unlisted(what: str) -> InputError:
+        problem = f"the API server did not list {what} within {patience:g} s"
+        return InputError(problem, source="mooring record", remedy="check that the account may list them")
+
+    _start(sources.followers_of(nodes, names, connect, _report), stack, patience, unlisted("what nodes publish"))
     for name in names:
         try:
             nodes.known(name)
@@ -305,17 +308,18 @@ def _of_nodes(names: Sequence[str], kubeconfig: str, stack: ExitStack, patience:
         followers.append(sources.follower_of(pods, connect, name))
         tally = judging.new_tally(name, "")
         found.append(shadows.Shadow(source, pods, tally, report=_report, quiet=sources.QUIET))
-    _start(followers, stack, "the pods of the nodes", patience)
+    _start(followers, stack, patience, unlisted("the pods of the nodes"))
     return found
 
 
-def _start(followers: Sequence[Follower], stack: ExitStack, what: str, patience: float) -> None:
+def _start(
+    followers: Sequence[Follower | sources.KubeletPods], stack: ExitStack, patience: float, unlisted: InputError
+) -> None:
     for one in followers:
         one.start()
         stack.callback(one.stop)
     if not all(one.has_listed.wait(patience) for one in followers):
-        problem = f"the API server did not list {what} within {patience:g} s"
-        raise InputError(problem, source="mooring record", remedy="check that the account may list them")
+        raise unlisted
 
 
 def _keep(one: Shadow, folder: Path) -> None:
