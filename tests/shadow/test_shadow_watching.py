@@ -16,7 +16,7 @@ from msgspec.structs import replace as replace_part
 from tests.agent.pods.fault_injector import Fault, FaultInjector
 from tests.cli.command import mooring
 from tests.shadow.listing import listing
-from tests.shadow.observing import STATIC, Node, node
+from tests.shadow.observing import STATIC, Node, node, said
 
 from mooring.answers.base.agreement import replay_file
 from mooring.documents.schemas import schema
@@ -28,7 +28,6 @@ from mooring.monitoring.shadow import commands as shadow
 from mooring.monitoring.shadow.judge import (
     add,
     continued,
-    judge,
     new_tally,
     write_counts,
 )
@@ -642,9 +641,9 @@ def test_a_byte_that_is_no_text_in_a_state_file_is_a_difference_that_can_be_coun
     after = watched.observed()
     files = after.state.files
     damaged = replace(files, cpu=(files.cpu or "").replace("{", '{"odd":"\udcff",', 1))
-    judged = judge(before, replace(after, state=replace(after.state, files=damaged)))
+    judged = said(before, replace(after, state=replace(after.state, files=damaged)))
     tally = new_tally("node", "v1.37.1", "2026-01-01T00:00:00Z")
-    add(tally, [one for interval in judged for one in interval.judgements], "2026-01-01T00:00:00Z")
+    add(tally, judged, "2026-01-01T00:00:00Z")
     write_counts(tmp_path, tally)
     [difference] = continued(tmp_path, "node", "v1.37.1").differences
     assert (difference.cause, difference.kubelet) == ("cpu state file", "odd ?")
@@ -682,7 +681,7 @@ def test_an_anonymous_shadow_keeps_no_names_of_pods(tmp_path: Path) -> None:
 def test_a_pod_that_no_scenario_names_has_its_uid_in_an_anonymous_difference(tmp_path: Path) -> None:
     watched = node()
     watched.admit("1", "40")
-    [judged] = [one for interval in judge(node().observed(), watched.observed()) for one in interval.judgements]
+    [judged] = said(node().observed(), watched.observed())
     folder = ShadowFolder(tmp_path).difference([judged], [], watched.observed().facts, DIGEST, anonymous=True)
     assert (folder / "difference.txt").read_text() == "agreed: 1 refused\n"
 
