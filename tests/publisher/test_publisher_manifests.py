@@ -70,8 +70,8 @@ def test_checker_finds_a_slip_of_the_pen() -> None:
     place = ".spec.template.spec.containers[0]"
     assert mistakes(daemon) == [f"{place}.resources: missing", f"{place}.volumeMount: unknown"]
     container["securityContext"]["privileged"] = "yes"
-    assert "Expected `bool | null`, got `str`" in mistakes(daemon)[0]
-    del daemon["spec"]["selector"]
+    assert mistakes(daemon) == [f"Expected `bool | null`, got `str` - at `${place}.securityContext.privileged`"]
+    del container["securityContext"]["privileged"], daemon["spec"]["selector"]
     assert mistakes(daemon) == ["Object missing required field `selector` - at `$.spec`"]
     assert mistakes({**daemon, "kind": "Daemon"})[0].startswith("Cannot find resource kind 'Daemon'")
 
