@@ -81,7 +81,7 @@ class Node:
         self.seen = self.observer.observe(self.kubelet)
 
     def remove(self, uid: str) -> None:
-        self.kubelet, _ = self.kubelet.remove(uid)
+        self.kubelet, _ = self.kubelet.remove(f"default/{uid}")
         self.seen = self.observer.observe(self.kubelet)
 
     def let_pass(self, seconds: float) -> None:
