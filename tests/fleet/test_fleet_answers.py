@@ -24,7 +24,7 @@ import distributed
 import pytest
 from rich.console import Group
 from tests.fleet.clusters import ALIGNED as ALIGNED_REPORT
-from tests.fleet.clusters import LOOSE, SIX, arrival, asked, cluster, group, some_trials
+from tests.fleet.clusters import LOOSE, MOST_REMADE, SIX, arrival, asked, cluster, group, some_trials
 from tests.render.html_page import Page
 
 from mooring.command.main import run
@@ -32,7 +32,6 @@ from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.errors import InputError
 from mooring.engine.kubelet.events import Restart
 from mooring.engine.releases.catalog import release_of
-from mooring.fleet import commands
 from mooring.fleet.answer import admitted, answer_of, with_pods
 from mooring.fleet.cluster import (
     ControllerKind,
@@ -46,7 +45,6 @@ from mooring.fleet.cluster import (
     Workload,
     work_of,
 )
-from mooring.fleet.controllers import MOST_REMADE
 from mooring.fleet.nodes import NodeHistory
 from mooring.fleet.page import (
     SCRIPTS,
@@ -325,18 +323,17 @@ def test_pods_that_run_much_longer_than_others_arrive_are_sampled_a_bounded_numb
     assert moments[:-1] == pytest.approx([moments[1] * number for number in range(len(moments) - 1)])
 
 
-def test_a_second_interrupt_ends_a_simulation_without_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
-    work = work_of("w", [arrival("p", asked("1"))])
-    simulated = Simulation(cluster(group("a", 1, gpus=0)), work)
-
-    def interrupted() -> None:
+def test_a_second_interrupt_ends_a_simulation_without_an_answer(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_simulation: Simulation) -> None:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
 
-    simulated.at(0.0, interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        commands._run(simulated)  # noqa: SLF001 - the interrupt is the verb's
-    assert "cut short" in capsys.readouterr().err
+    monkeypatch.setattr(Simulation, "run", interrupted)
+    assert run(["fleet", "simulate", *EXAMPLE]) == 130
+    printed = capsys.readouterr()
+    assert ("cut short" in printed.err, printed.out) == (True, "")
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 

@@ -25,12 +25,12 @@ from mooring.engine.releases.catalog import KubeletVersion, chosen_release
 from mooring.explanations.phrases import plural
 from mooring.fleet import live_objects
 from mooring.fleet.cluster import NodeCluster, RunningNode, offered
-from mooring.fleet.live_objects import DisruptionBudget, LivePod, disruption_budgets, live_pod
+from mooring.fleet.live_objects import LivePod, live_pod, protected_pods
 from mooring.inputs.configuration.node_configuration import configuration_of
 from mooring.inputs.decoding.fields import Document
 from mooring.inputs.node_groups import NodeGroup
 from mooring.inputs.pods.defaults import PodGates
-from mooring.inputs.pods.pod_relations import ZONE
+from mooring.inputs.pods.pod_relations import ZONE, PodSelector
 from mooring.published.cluster_objects import BUDGET, NODE, POD, ClusterObjects
 from mooring.published.facts_document import digest_of, facts_of
 from mooring.published.objects import FACTS, STATE, NodeFacts, NodeState, object_name, state_of
@@ -47,8 +47,12 @@ class LiveCluster:
     cluster: NodeCluster
     pods: Mapping[str, tuple[LivePod, ...]]
     """Name of a node -> its pods, in the order of their start; under the empty name those that wait."""
-    budgets: tuple[DisruptionBudget, ...]
-    """Of all namespaces."""
+    protected: tuple[PodSelector, ...]
+    """The pods of which a PodDisruptionBudget lets none be evicted now."""
+
+    def keeps(self, pod: LivePod) -> bool:
+        """Tell whether a PodDisruptionBudget keeps a pod from being evicted now."""
+        return any(one.matches(pod.pod.namespace, pod.labels) for one in self.protected)
 
 
 _Described = tuple[Machine, NodeKind, NodeState]
@@ -151,7 +155,7 @@ class _Reading:
             (*self._objects.unread, *self._findings(len(pods[""]), ignored)),
             now=now,
         )
-        return LiveCluster(cluster, pods, disruption_budgets(self._objects.of(BUDGET), self._objects.source))
+        return LiveCluster(cluster, pods, protected_pods(self._objects.of(BUDGET), self._objects.source))
 
     def _pods_of(self, node: str, gates: PodGates) -> tuple[LivePod, ...]:
         source = self._objects.source

@@ -316,19 +316,6 @@ def live_pod(content: Mapping[str, Any], source: str, gates: PodGates = DEFAULT_
 EVERYTHING: Final = PodSelector(None, ())
 
 
-@dataclass(frozen=True, slots=True)
-class DisruptionBudget:
-    """A PodDisruptionBudget."""
-
-    selector: PodSelector
-    allowed: int
-    """Pods that may be evicted now."""
-
-    def blocks(self, pod: LivePod) -> bool:
-        """Tell whether it keeps a pod from being evicted now."""
-        return self.allowed < 1 and self.selector.matches(pod.pod.namespace, pod.labels)
-
-
 def requirements_of_text(text: str, option: str = "") -> tuple[Requirement, ...]:
     """Return the selector of an option, in kubectl's form with equality and existence.
 
@@ -359,8 +346,8 @@ def requirements_of_text(text: str, option: str = "") -> tuple[Requirement, ...]
     return tuple(wanted)
 
 
-def disruption_budgets(contents: Iterable[Mapping[str, Any]], source: str) -> tuple[DisruptionBudget, ...]:
-    """Return the budgets among objects.
+def protected_pods(contents: Iterable[Mapping[str, Any]], source: str) -> tuple[PodSelector, ...]:
+    """Return the pods of the PodDisruptionBudgets that allow no disruption now.
 
     Raises:
         InputError: one is not valid.
@@ -371,5 +358,6 @@ def disruption_budgets(contents: Iterable[Mapping[str, Any]], source: str) -> tu
             metadata, spec, status = (mapping_at(content, part) for part in ("metadata", "spec", "status"))
             wanted = label_requirements(mapping_at(spec, "selector")) if spec.get("selector") is not None else None
             selector = PodSelector((text_at(metadata, "namespace", "default"),), wanted)
-            found.append(DisruptionBudget(selector, count_at(status, "disruptionsAllowed", 0)))
+            if count_at(status, "disruptionsAllowed", 0) < 1:
+                found.append(selector)
     return tuple(found)

@@ -84,7 +84,13 @@ def fleet_page_text(answer: FleetDocument, result: Simulation, history: NodeHist
     # Two bytes for each state, low byte first: the number of its picture, 0 for one that is not drawn.
     drawn = np.array([[places.get(state.key, 0) for state in seen.states] for seen in history.moments], np.uint16)
     pictures = _pictures(result, history, states.values())
-    refused = _refused(result, history)
+    # The refusals that are explained: pods of one shape that nodes in one state refused
+    alike: dict[tuple[bytes, bytes], list[Record]] = {}
+    for record in result.records:
+        state = history.refused.get(record.arrival.name)
+        if record.fate is PodPhase.REFUSED and state is not None:
+            alike.setdefault((state.key, record.arrival.asked.shape.key), []).append(record)
+    refused = sorted(alike.values(), key=lambda records: -len(records))[:MOST_REFUSALS]
     stories = {
         PodPhase.REFUSED: {record.arrival.name: place for place, one in enumerate(refused) for record in one},
         PodPhase.WAITS: {name: place for place, one in enumerate(document.waits) for name in one.pods},
@@ -183,16 +189,6 @@ def _heat_svg(
     title = f"{clean(result.cluster.name)}: {resource} of the nodes over time"
     line = f"{clean(result.work.name)}, {result.strategy.name}; rows are nodes, the most used ones of a group first"
     return heatmap_svg(title, line, moments, groups, alone=alone)
-
-
-def _refused(result: Simulation, history: NodeHistory) -> list[list[Record]]:
-    """Return the refusals that are explained: pods of one shape that nodes in one state refused."""
-    found: dict[tuple[bytes, bytes], list[Record]] = {}
-    for record in result.records:
-        state = history.refused.get(record.arrival.name)
-        if record.fate is PodPhase.REFUSED and state is not None:
-            found.setdefault((state.key, record.arrival.asked.shape.key), []).append(record)
-    return sorted(found.values(), key=lambda records: -len(records))[:MOST_REFUSALS]
 
 
 def _refusal(records: Sequence[Record], state: SharedState, places: Mapping[bytes, int]) -> dict[str, Any]:

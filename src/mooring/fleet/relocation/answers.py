@@ -92,12 +92,12 @@ def fit(live: LiveCluster, question: FitQuestion, seed: int = 0, trials: int = M
         plan = fewest_moves(moving, question.replicas, trials)
         # The replacement of an evicted pod lands on its target, or on any other node that is left: none that the plan
         # needs, and none that would lose room.
-        needed = {place for one in plan.moves for place in (one.source, one.target)}
-        for one in plan.moves:
-            losing = {place for place in moving.targets(one.pod) if moving.would_lose(one.pod, place)}
-            cordoned = [names[place] for place in sorted((needed | losing) - {one.target})]
-            moves.append(MovePart(one.pod.name, one.pod.uid, names[one.source], names[one.target], cordoned))
-            moving.try_move(one.pod, one.target)
+        needed = {place for _, *places in plan.moves for place in places}
+        for pod, source, target in plan.moves:
+            losing = {place for place in moving.targets(pod) if moving.would_lose(pod, place)}
+            cordoned = [names[place] for place in sorted((needed | losing) - {target})]
+            moves.append(MovePart(pod.name, pod.uid, names[source], names[target], cordoned))
+            moving.try_move(pod, target)
         after = _distributed(nodes, question, plan.room, seed)
     return FleetFitDocument(
         cluster=live.cluster.name,
@@ -150,7 +150,7 @@ def fixed(pod: LivePod, live: LiveCluster, question: FitQuestion) -> Fixed | Non
         return Fixed.NOT_CHOSEN
     if pod.pod.priority > question.asked.priority:
         return Fixed.PRIORITY
-    if any(one.blocks(pod) for one in live.budgets):
+    if live.keeps(pod):
         return Fixed.BUDGET
     asked = pod.asked
     return Fixed.NOT_READ if asked.fields.ignored or asked.relations.has_required_terms or pod.pod.claims else None
@@ -232,7 +232,7 @@ def drain(live: LiveCluster, names: Sequence[str], strategy: Strategy, seed: int
         for pod in live.pods[name]:
             if pod.stays is not None:
                 kept.append(relocated_part(pod, STAYS, name))
-            elif any(budget.blocks(pod) for budget in live.budgets):
+            elif live.keeps(pod):
                 kept.append(relocated_part(pod, HELD, name))
             else:
                 nodes.end(place, pod.name)
@@ -328,7 +328,7 @@ class _Rollout:
             self._nodes.end(place, pod.name)
             if pod.stays is not None:
                 staying.append(pod)
-            elif any(budget.blocks(pod) for budget in self._live.budgets):
+            elif self._live.keeps(pod):
                 self.found.append(relocated_part(pod, HELD, name))
                 staying.append(pod)
             else:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, islice, product
-from typing import Final
+from typing import Final, TypeAlias
 
 from mooring.fleet.cluster import PodDemand
 from mooring.fleet.live_objects import LivePod
@@ -22,16 +22,9 @@ from mooring.fleet.nodes import Nodes
 from mooring.fleet.scheduler.strategy import feasible, friendly
 from mooring.fleet.scheduler.table import PODS
 
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """A pod that is evicted, and made anew on another node."""
-
-    pod: LivePod
-    source: int
-    """Place of the node that it leaves."""
-    target: int
-    """Place of the node that takes it."""
+Move: TypeAlias = tuple[LivePod, int, int]
+"""A pod that is evicted and made anew on another node; the places of the node that it leaves and of the one that takes
+it."""
 
 
 class MovingPods:
@@ -242,7 +235,7 @@ class _Search:
             if room > self.best.room:
                 self.best = MovePlan(moves, room, is_exact=False)
             return
-        moved = {one.pod.uid for one in moves}
+        moved = {pod.uid for pod, *_ in moves}
         for pod in self._pods.pods.values():
             if pod.uid in moved:
                 continue
@@ -254,7 +247,7 @@ class _Search:
                 if undo is None:
                     continue
                 try:
-                    self.extend(left - 1, (*moves, Move(pod, source, target)))
+                    self.extend(left - 1, (*moves, (pod, source, target)))
                 finally:
                     undo()
                 if self.best.room >= self._wanted:
@@ -274,7 +267,7 @@ def _bounded(pods: MovingPods, wanted: int, found: MovePlan, at_least: int) -> M
         for count, place in product(range(1, _TOGETHER + 1), range(len(pods.rooms))):
             if pods.total >= wanted:
                 break
-            freed = _freed(pods, place, count, {one.pod.uid for one in moves})
+            freed = _freed(pods, place, count, {pod.uid for pod, *_ in moves})
             progress |= bool(freed)
             moves += (move for move, _ in freed)
             undone += (undo for _, undo in freed)
@@ -298,7 +291,7 @@ def _freed(pods: MovingPods, place: int, count: int, moved: Collection[str]) -> 
             step = _moved(pods, pod)
             if step is None:
                 break
-            made.append((Move(pod, place, step[0]), step[1]))
+            made.append(((pod, place, step[0]), step[1]))
         if len(made) == count and pods.total > before:
             return made
         for _, undo in reversed(made):
