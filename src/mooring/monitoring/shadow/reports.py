@@ -1,4 +1,4 @@
-"""Where a shadow writes: recordings and differences in its folder, its counts in an object of the cluster.
+"""Where a shadow reports: recordings and differences in its folder, its counts in an object of the cluster and as text.
 
 In the folder everything is appended a line at a time or written whole: a shadow that is killed leaves at most one line
 that is cut short, which the next one removes. Recordings are in files that are begun anew; a difference has a folder.
@@ -15,25 +15,32 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 from prometheus_client.metrics_core import CounterMetricFamily, Metric
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
 
+from mooring.cli.terminal import text_for
 from mooring.engine.checkpoint.store import make_folder, system_words, write_atomically
-from mooring.engine.core.errors import InputError, MooringError
+from mooring.engine.core.errors import InputError, MooringError, clean
 from mooring.engine.core.machine import Finding
+from mooring.explanations.phrases import plural
 from mooring.inputs.decoding.fields import Report, ignore
 from mooring.inputs.pods.scenario import SCENARIO
-from mooring.monitoring.shadow.judge import now_text
+from mooring.monitoring.shadow.judge import RecordingDocument, now_text
 from mooring.monitoring.shadow.judgement import Agreement, Judgement
 from mooring.monitoring.shadow.recording import machine_line, uid_of
 from mooring.published.objects import NodeFacts
-from mooring.published.shadow_document import ShadowDocument, shadow_document
+from mooring.published.shadow_document import ShadowDocument, WouldBePart, shadow_document
 from mooring.published.writing import Pace, Rhythm, apply, node_uid
 from mooring.service.apiserver import Cluster, ClusterOnDemand
 from mooring.service.http import ProgramMetrics
+from mooring.views.console import STYLES, Breaking, new_table
 
 MACHINES: Final = "machines.jsonl"
 RECORDING: Final = "recording-{:06}.jsonl"
@@ -311,3 +318,64 @@ class ShadowMetrics(ProgramMetrics):
         yield decisions
         blind, says = self._tally.blind, "Observations of the kubelet that failed."
         yield CounterMetricFamily("mooring_shadow_blind_looks", says, value=blind)
+
+
+_INDENT: Final = (0, 0, 0, 2)
+_MOST: Final = 10
+_DAYS: Final = 7
+
+
+def shadow_text(found: ShadowDocument, to: str = "") -> str:
+    """Return the text for a terminal of the present width, or for the file ``to``."""
+    return text_for(Group(*_parts(found)), to)
+
+
+def _parts(found: ShadowDocument) -> Iterator[RenderableType]:
+    total = found.agreed + found.differs + found.unknown
+    yield Text.assemble(
+        (clean(found.node), STYLES["title"]),
+        f": kubelet {found.release}, {plural(total, 'decision')} since {found.since}",
+    )
+    yield Text(f"agreed {found.agreed}, differs {found.differs}, cannot tell {found.unknown}", "bold")
+    if found.predicted:
+        yield Text(f"predicted: {plural(found.predicted, 'pod')}, {found.came_true} of them correctly")
+    if found.counts:
+        yield Text("")
+        table = new_table("VERDICT", "KUBELET", "CAUSE")
+        table.add_column("COUNT", justify="right")
+        for one in found.counts:
+            table.add_row(one.verdict, one.event, one.cause or "-", str(one.count))
+        yield Padding(table, _INDENT)
+    for decision in found.differences[-_MOST:]:
+        name = clean(decision.pod) or "kubelet"
+        yield Breaking(
+            f"{name} {decision.event}: {decision.cause}: the kubelet has {clean(decision.kubelet)}, "
+            f"the engine {clean(decision.engine)}"
+        )
+    if found.would_be is not None:
+        yield Text("")
+        yield from _would_be(found, found.would_be)
+
+
+def _would_be(found: ShadowDocument, other: WouldBePart) -> Iterator[RenderableType]:
+    first, begun = str(date.fromisoformat(found.observed_at[:10]) - timedelta(days=_DAYS - 1)), other.since[:10]
+    days = [one for one in other.days if one.day >= first]
+    when = f"In the last {_DAYS} days" if begun <= first else f"Since {begun}"
+    yield Text(
+        f"{when} the kubelet refused {plural(sum(one.refused for one in days), 'pod')}; with the other "
+        f"configuration {plural(sum(one.refusals for one in days), 'pod')} would have been refused."
+    )
+    for words, names in (("only then refused", other.refused), ("only then admitted", other.admitted)):
+        if names:
+            yield Breaking(f"{words}: {', '.join(clean(one) for one in names[-_MOST:])}")
+
+
+def recording_text(found: RecordingDocument, to: str = "") -> str:
+    """Return the text for a terminal of the present width, or for the file ``to``."""
+    table = new_table("NODE", "KUBELET", "FOLDER")
+    for name in ("SCENARIOS", "LEFT OUT", "AGREED", "DIFFERS", "CANNOT TELL"):
+        table.add_column(name, justify="right")
+    for one in found.nodes:
+        counts = (one.scenarios, one.left_out, one.agreed, one.differs, one.unknown)
+        table.add_row(clean(one.node), one.release or "-", clean(one.folder), *map(str, counts))
+    return text_for(table, to)

@@ -1,24 +1,20 @@
-"""One file about a cluster: what ``mooring collect --cluster`` packs, and the questions about live clusters read.
+"""The objects of a cluster: kubectl's lists, an archive of ``mooring collect --cluster``, or the API server's.
 
-The objects of a cluster, from wherever they come: kubectl's lists, an archive, or the API server.
+Nodes and pods are enough. What nodes publish, and ``/configz``, tells more where it may be read; what may not is named.
 
-One kind of list is enough: nodes and pods. What nodes publish, and ``/configz``, tells more where it is there.
-
-Objects of a cluster as an archive has them: what decides, and nothing else.
-
-Everything is taken from lists of names: what is not on one, such as the environment of a container or an annotation,
-is left out, whatever it is.
-
-Objects of a cluster from a file, from standard input, or from an archive of ``mooring collect --cluster``.
+An archive has what decides, and nothing else: everything is taken from lists of names. What is not on one, such as the
+environment of a container or an annotation, is left out, whatever it is.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 from msgspec import to_builtins
 
@@ -33,15 +29,33 @@ from mooring.inputs.decoding.fields import Document, as_mapping, only, part_at, 
 from mooring.inputs.decoding.files import STANDARD_INPUT
 from mooring.inputs.machines.archive import archive_bytes
 from mooring.inputs.machines.tree import Tree, open_tree
+from mooring.inputs.pods.claims import CLAIM, SLICE, objects_of
 from mooring.inputs.pods.claims import KINDS as DYNAMIC
-from mooring.inputs.pods.claims import objects_of
-from mooring.published.objects import FACTS, STATE
+from mooring.lazy import lazily
+from mooring.published.objects import API_VERSION as OURS
+from mooring.published.objects import FACTS, PLURALS, STATE, object_name
+
+with lazily():
+    from mooring.service import apiserver, following
+
+if TYPE_CHECKING:
+    from mooring.service.apiserver import Cluster
 
 NODE: Final = "Node"
 POD: Final = "Pod"
 BUDGET: Final = "PodDisruptionBudget"
 TOPOLOGY: Final = "NodeResourceTopology"
-KINDS: Final = (NODE, POD, BUDGET, FACTS, STATE, TOPOLOGY, *sorted(DYNAMIC))
+COLLECTIONS: Final[Mapping[str, tuple[str, str]]] = {
+    NODE: ("v1", "nodes"),
+    BUDGET: ("policy/v1", "poddisruptionbudgets"),
+    CLAIM: ("resource.k8s.io/v1", "resourceclaims"),
+    SLICE: ("resource.k8s.io/v1", "resourceslices"),
+    FACTS: (OURS, PLURALS[FACTS]),
+    STATE: (OURS, PLURALS[STATE]),
+    TOPOLOGY: ("topology.node.k8s.io/v1alpha2", "noderesourcetopologies"),
+    POD: ("v1", "pods"),
+}
+"""Kind -> API version and plural, in the order in which they are asked for: a pod of a state is then listed too."""
 _LISTS: Final = "give what kubectl get nodes,pods -A -o json prints, or an archive of mooring collect --cluster"
 
 Content = Mapping[str, Any]
@@ -77,9 +91,9 @@ def cluster_objects(documents: Iterable[Document], source: str) -> ClusterObject
     Raises:
         InputError: there is no node among them.
     """
-    found: dict[str, list[Content]] = {kind: [] for kind in KINDS}
+    found: dict[str, list[Content]] = {kind: [] for kind in COLLECTIONS}
     for document in documents:
-        for _, content in objects_of(document.content, KINDS):
+        for _, content in objects_of(document.content, COLLECTIONS):
             found[content["kind"]].append(content)
     objects = ClusterObjects(source, {kind: tuple(items) for kind, items in found.items()})
     check_has_nodes(objects)
@@ -133,11 +147,6 @@ def reduced_objects(objects: ClusterObjects) -> dict[str, list[dict[str, Any]]]:
     return {kind: sorted(items, key=_order) for kind, items in found.items()}
 
 
-def reduced_configz(objects: ClusterObjects) -> dict[str, dict[str, Any]]:
-    """Return name of a node -> its kubelet's configuration, with the fields that decide."""
-    return {name: reduced_configuration(content) for name, content in sorted(objects.configz.items())}
-
-
 def _node(content: Content) -> dict[str, Any]:
     status = part_at(content, "status")
     ready = [only(one, ("type", "status")) for one in _mappings(status.get("conditions")) if one.get("type") == "Ready"]
@@ -176,7 +185,7 @@ def _with_name(content: Content) -> dict[str, Any]:
     return {**only(content, ("apiVersion", "kind")), "metadata": metadata}
 
 
-def _order(content: Mapping[str, Any]) -> tuple[str, str, str]:
+def _order(content: Content) -> tuple[str, str, str]:
     metadata = part_at(content, "metadata")
     return str(content.get("kind", "")), str(metadata.get("namespace", "")), str(metadata.get("name", ""))
 
@@ -214,7 +223,9 @@ class ClusterArchive:
             if items:
                 self._files[f"{kind}.json"] = data
             parts.append(ClusterArchivePart(kind, len(items), len(data) if items else 0))
-        configz = {f"{CONFIGZ}/{name}.json": _json(one) for name, one in reduced_configz(objects).items()}
+        configz = {
+            f"{CONFIGZ}/{name}.json": _json(reduced_configuration(one)) for name, one in sorted(objects.configz.items())
+        }
         self._files |= configz
         parts.append(ClusterArchivePart(CONFIGZ, len(configz), sum(map(len, configz.values()))))
         self.about = ClusterArchiveDocument(
@@ -300,3 +311,90 @@ def is_archive(path: str) -> bool:
 def has_nodes(documents: Sequence[Document]) -> bool:
     """Tell whether documents hold Node objects, as kubectl prints them."""
     return any(True for document in documents for _ in objects_of(document.content, (NODE,)))
+
+
+_NOT_THERE: Final = 404
+
+
+def read_cluster(kubeconfig: str = "", context: str = "") -> ClusterObjects:
+    """Ask the API server for the objects of its cluster.
+
+    Args:
+        kubeconfig: path of the file; empty for that of ``KUBECONFIG``, ``~/.kube/config`` or the pod's own account.
+        context: of the file; empty for the current one.
+
+    Raises:
+        InputError: there is no access, nodes or pods cannot be read, or there is no node.
+    """
+    # The file that kubectl would take first; none for the account of a pod
+    usual = *os.environ.get("KUBECONFIG", "").split(os.pathsep), str(Path("~/.kube/config").expanduser())
+    file = kubeconfig or next((path for path in usual if path and Path(path).exists()), None)
+    config = apiserver.configuration_of(file, context or None)
+    with apiserver.cluster_of(config) as cluster:
+        try:
+            found, unread = dict[str, tuple[Content, ...]](), list[str]()
+            for kind in COLLECTIONS:
+                try:
+                    found[kind] = listed(cluster, kind)
+                except apiserver.ClusterError as error:
+                    if kind in (NODE, POD):
+                        raise
+                    found[kind] = ()
+                    # A cluster without the kind has none of it.
+                    if error.code != _NOT_THERE:
+                        unread.append(f"{COLLECTIONS[kind][1]} cannot be read: {_first_line(error)}")
+            objects = ClusterObjects(config.cluster.server, found)
+            check_has_nodes(objects)
+            configz = _configz(cluster, objects, unread)
+            return replace(objects, configz=configz, unread=tuple(unread))
+        except apiserver.ClusterError as error:
+            raise InputError(
+                str(error), source=config.cluster.server, remedy="grant get and list on nodes and pods, or try kubectl"
+            ) from None
+
+
+def listed(cluster: Cluster, kind: str) -> tuple[Content, ...]:
+    """Return all objects of a kind.
+
+    Raises:
+        ClusterError: there is no answer, or it is no.
+    """
+    version, plural = COLLECTIONS[kind]
+    prefix = f"apis/{version}" if "/" in version else f"api/{version}"
+    found = following.objects_at(cluster.http, f"{prefix}/{plural}")
+    return tuple({"apiVersion": version, "kind": kind, **item} for item in found)
+
+
+def _configz(cluster: Cluster, objects: ClusterObjects, unread: list[str]) -> dict[str, Content]:
+    """Ask the kubelets of nodes that publish nothing; the first that may not be asked ends it."""
+    published = {object_name(one) for one in objects.of(STATE)}
+    found, silent = dict[str, Content](), list[str]()
+    for name in [object_name(one) for one in objects.of(NODE)]:
+        if name in published:
+            continue
+        try:
+            found[name] = configz_of(cluster, name)
+        except apiserver.ClusterError as error:
+            if error.code in (401, 403):
+                unread.append(f"/configz of kubelets cannot be read: {_first_line(error)}")
+                break
+            silent.append(name)
+    if silent:
+        unread.append(f"/configz of {len(silent)} kubelets does not answer, such as that of {silent[0]}")
+    return found
+
+
+def configz_of(cluster: Cluster, name: str) -> Content:
+    """Return what the kubelet of a node says of its configuration.
+
+    Raises:
+        ClusterError: there is no answer, or it is no.
+    """
+    return apiserver.asked_json(cluster.http, "GET", f"api/v1/nodes/{quote(name, safe='')}/proxy/configz")
+
+
+def _first_line(error: Exception) -> str:
+    """Return what a refusal says, without the object around it."""
+    text = str(error)
+    _, found, rest = text.partition('"message":"')
+    return rest.partition('"')[0] if found else text[:200]
