@@ -31,7 +31,7 @@ from mooring.engine.core.errors import InputError, MooringError, clean
 from mooring.engine.core.machine import Finding
 from mooring.explanations.phrases import plural
 from mooring.inputs.decoding.fields import Report, ignore
-from mooring.inputs.pods.recordings import SCENARIO
+from mooring.inputs.pods.scenario import SCENARIO
 from mooring.monitoring.shadow.judge import RecordingDocument, now_text
 from mooring.monitoring.shadow.judgement import Agreement, Judgement
 from mooring.monitoring.shadow.recording import machine_line, uid_of
