@@ -44,6 +44,13 @@ def pod(name: str, bound: str, cpu: str, *, owner: str = "ReplicaSet", second: i
     }
 
 
+def budget(app: str, allowed: int = 0) -> dict[str, Any]:
+    """Return a PodDisruptionBudget of the pods of an app."""
+    metadata, spec = {"name": "b", "namespace": "default"}, {"selector": {"matchLabels": {"app": app}}}
+    status = {"disruptionsAllowed": allowed}
+    return {"kind": "PodDisruptionBudget", "metadata": metadata, "spec": spec, "status": status}
+
+
 def objects(*found: Mapping[str, Any]) -> ClusterObjects:
     """Return objects as a file has them."""
     content: Any = {"kind": "List", "items": list(found)}

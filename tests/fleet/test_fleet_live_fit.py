@@ -14,7 +14,7 @@ from hypothesis import strategies as some
 from tests.cli.command import mooring
 from tests.documents.validation import complaints
 from tests.fleet.clusters import asked
-from tests.fleet.live_clusters import ALIGNED, MACHINE, live, node, objects, pod
+from tests.fleet.live_clusters import ALIGNED, MACHINE, budget, live, node, objects, pod
 
 from mooring.cli.output import json_text
 from mooring.engine.core.errors import InputError
@@ -196,13 +196,8 @@ def test_pods_that_a_drain_would_leave_alone_are_not_moved(change: dict[str, Any
 
 
 def test_only_pods_of_the_selector_are_moved_and_none_that_a_budget_protects() -> None:
-    budget = {
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": "b", "namespace": "default"},
-        "spec": {"selector": {"matchLabels": {"app": "p1"}}},
-        "status": {"disruptionsAllowed": 0},
-    }
-    found = live(node("n0"), node("n1"), pod("p0", "n0", "2"), pod("p1", "n1", "2", second=1), budget)
+    budgets = budget("p1"), budget("p0", allowed=1)
+    found = live(node("n0"), node("n1"), pod("p0", "n0", "2"), pod("p1", "n1", "2", second=1), *budgets)
     question = FitQuestion("default/new", asked("4"), 3)
     chosen = fit(found, replace(question, selector=PodSelector(None, (Requirement("app", Operator.IN, ("p1",)),))))
     assert chosen.fixed == {"not-selected": 1, "disruption-budget": 1}
@@ -309,13 +304,9 @@ def test_without_the_extender_a_kubelet_refuses_what_another_node_would_admit() 
 
 
 def test_pods_without_a_controller_and_pods_of_a_budget_that_allows_nothing_are_failures() -> None:
-    budget = {
-        "kind": "PodDisruptionBudget",
-        "metadata": {"namespace": "default"},
-        "spec": {"selector": {"matchExpressions": [{"key": "app", "operator": "In", "values": ["held"]}]}},
-        "status": {"disruptionsAllowed": 0},
-    }
-    found = live(node("n0"), node("n1"), pod("alone", "n0", "1", owner=""), pod("held", "n0", "1", second=1), budget)
+    held = budget("")
+    held["spec"]["selector"] = {"matchExpressions": [{"key": "app", "operator": "In", "values": ["held"]}]}
+    found = live(node("n0"), node("n1"), pod("alone", "n0", "1", owner=""), pod("held", "n0", "1", second=1), held)
     answer = drain(found, ["n0"], EXACT)
     assert outcomes(answer) == {"alone": ("lost", ""), "held": ("held", "")}
     assert not is_clean(answer.pods)
@@ -391,13 +382,9 @@ def cluster_archive() -> ClusterObjects:
         "addresses": [{"address": HIDDEN}],
         "images": [{"names": [HIDDEN]}],
     }
-    budget = {
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": "b", "namespace": "default", "annotations": {"note": HIDDEN}},
-        "spec": {"selector": {"matchLabels": {"app": "p1"}}},
-        "status": {"disruptionsAllowed": 0},
-    }
-    found = objects(told, node("n1"), secretive, pod("p1", "n1", "3", second=1), pod("p2", "n1", "1", second=2), budget)
+    noted = budget("p1")
+    noted["metadata"]["annotations"] = {"note": HIDDEN}
+    found = objects(told, node("n1"), secretive, pod("p1", "n1", "3", second=1), pod("p2", "n1", "1", second=2), noted)
     configz = {name: {"kubeletconfig": {**ALIGNED, "tlsPrivateKeyFile": HIDDEN}} for name in ("n0", "n1")}
     return ClusterObjects(found.source, found.found, configz)
 

@@ -36,7 +36,7 @@ from mooring.published.kubelet_source import (
     UnsettledError,
     held_devices,
 )
-from mooring.published.naming import Names, device_state, names_of
+from mooring.published.naming import Names, device_state
 from mooring.published.objects import NodeFacts, PodKey
 from mooring.published.writing import node_kubelet_version, node_uid
 from mooring.service.apiserver import ClusterError
@@ -74,6 +74,7 @@ class RunningKubelet:
     now: float = 100.0
     pauses: list[float] = field(default_factory=list)
     while_pausing: Callable[[], object] = lambda: None
+    client: PodResourcesClient = field(init=False)
 
     @property
     def socket(self) -> Path:
@@ -132,20 +133,14 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningKubelet
     one = RunningKubelet(root, start.with_devices(DeviceState(DEVICES)))
     one.write()
     service = serving(one.socket, one)
+    one.client = PodResourcesClient(str(one.socket))
     yield one
+    one.client.close()
     service.close()
-
-
-@pytest.fixture
-def client(running: RunningKubelet) -> Iterator[PodResourcesClient]:
-    one = PodResourcesClient(str(running.socket))
-    yield one
-    one.close()
 
 
 def source(
     running: RunningKubelet,
-    client: PodResourcesClient,
     load: Callable[[], NodeFacts] = lambda: FACTS,
     names: Callable[[tuple[ListedPod, ...]], Names] | None = None,
 ) -> KubeletSource:
@@ -153,7 +148,7 @@ def source(
         "n",
         running.root,
         load,
-        client,
+        running.client,
         socket=running.socket,
         names=names,
         clock=lambda: running.now,
@@ -161,10 +156,10 @@ def source(
     )
 
 
-def test_observation_is_the_kubelet_as_it_is(running: RunningKubelet, client: PodResourcesClient) -> None:
+def test_observation_is_the_kubelet_as_it_is(running: RunningKubelet) -> None:
     running.admit(pod("a", "2", gpus=2))
     running.admit(pod("b", "1"))
-    seen = not_none(source(running, client).observe())
+    seen = not_none(source(running).observe())
     assert seen.node is not None
     assert seen.facts == FACTS
     assert seen.state.files == running.kubelet.files
@@ -177,10 +172,8 @@ def test_observation_is_the_kubelet_as_it_is(running: RunningKubelet, client: Po
     assert seen.node.memory == running.kubelet.node.memory
 
 
-def test_same_observation_is_the_same_object_until_a_change(
-    running: RunningKubelet, client: PodResourcesClient
-) -> None:
-    looking = source(running, client)
+def test_same_observation_is_the_same_object_until_a_change(running: RunningKubelet) -> None:
+    looking = source(running)
     first = looking.observe()
     running.now += 100
     assert looking.observe() is first
@@ -190,10 +183,8 @@ def test_same_observation_is_the_same_object_until_a_change(
     assert looking.observe() is second
 
 
-def test_pods_without_own_devices_wait_for_the_next_listing(
-    running: RunningKubelet, client: PodResourcesClient
-) -> None:
-    looking = source(running, client)
+def test_pods_without_own_devices_wait_for_the_next_listing(running: RunningKubelet) -> None:
+    looking = source(running)
     looking.observe()
     running.kubelet = replace(running.kubelet, node=running.kubelet.node.adopt([pod("plain", "500m")]))
     running.now += 1
@@ -202,45 +193,43 @@ def test_pods_without_own_devices_wait_for_the_next_listing(
     assert not_none(looking.observe()).state.pods == (PodKey("shop", "plain"),)
 
 
-def test_files_that_are_behind_the_list_are_read_again(running: RunningKubelet, client: PodResourcesClient) -> None:
+def test_files_that_are_behind_the_list_are_read_again(running: RunningKubelet) -> None:
     old = running.kubelet.files
     running.admit(pod("a"))
     new, running.kubelet = running.kubelet, replace(running.kubelet, cpu_file=old.cpu, memory_file=old.memory)
     running.write()
     running.kubelet = new
     running.while_pausing = running.write
-    assert not_none(source(running, client).observe()).state.files == new.files
+    assert not_none(source(running).observe()).state.files == new.files
     assert len(running.pauses) == 1
 
 
-def test_kubelet_that_denies_its_files_is_not_published(running: RunningKubelet, client: PodResourcesClient) -> None:
+def test_kubelet_that_denies_its_files_is_not_published(running: RunningKubelet) -> None:
     old = running.kubelet.files
     running.admit(pod("a"))
     running.kubelet = replace(running.kubelet, cpu_file=old.cpu, memory_file=old.memory)
     running.write()
     with pytest.raises(UnsettledError, match="container app of shop/a has CPUs that the state file has not"):
-        source(running, client).observe()
+        source(running).observe()
 
 
-def test_files_that_change_all_the_time_are_not_believed(running: RunningKubelet, client: PodResourcesClient) -> None:
+def test_files_that_change_all_the_time_are_not_believed(running: RunningKubelet) -> None:
     class Restless:
         """Every question changes a file."""
 
         def listed(self) -> bytes:
             (running.root / "cpu_manager_state").write_text(f"{os.urandom(4).hex()}", encoding="utf-8")
-            return client.listed()
+            return running.client.listed()
 
         def devices(self) -> dict[str, tuple[Device, ...]]:
-            return client.devices()
+            return running.client.devices()
 
     looking = KubeletSource("n", running.root, lambda: FACTS, Restless(), pause=running.pause)
     with pytest.raises(UnsettledError, match="change all the time"):
         looking.observe()
 
 
-def test_ended_pods_leave_nothing_when_all_others_are_known(
-    running: RunningKubelet, client: PodResourcesClient
-) -> None:
+def test_ended_pods_leave_nothing_when_all_others_are_known(running: RunningKubelet) -> None:
     running.admit(pod("a", gpus=1))
     running.admit(pod("b", gpus=1))
     held = running.kubelet.node.providers.devices.held
@@ -248,25 +237,23 @@ def test_ended_pods_leave_nothing_when_all_others_are_known(
     active = {uid: one for uid, one in node.active.items() if uid != "uid-a"}
     running.kubelet = replace(running.kubelet, node=replace(node, active=active))
     assert set(held) == {"uid-a", "uid-b"}, "the kubelet's record still has both"
-    seen = not_none(source(running, client).observe())
+    seen = not_none(source(running).observe())
     assert seen.node is not None
     assert set(seen.state.devices.held) == {"uid-b"}
     assert set(seen.node.cpu.assignments) == {"uid-b"}
 
 
-def test_damaged_file_is_published_with_nothing_available(running: RunningKubelet, client: PodResourcesClient) -> None:
+def test_damaged_file_is_published_with_nothing_available(running: RunningKubelet) -> None:
     (running.root / "cpu_manager_state").write_text("{", encoding="utf-8")
-    seen = not_none(source(running, client).observe())
+    seen = not_none(source(running).observe())
     assert seen.node is None
     assert seen.problem
     assert seen.state.files.cpu == "{"
 
 
-def test_configuration_is_read_again_when_the_kubelet_starts_anew_and_not_before(
-    running: RunningKubelet, client: PodResourcesClient
-) -> None:
+def test_configuration_is_read_again_when_the_kubelet_starts_anew_and_not_before(running: RunningKubelet) -> None:
     current = [FACTS]
-    looking = source(running, client, lambda: current[0])
+    looking = source(running, lambda: current[0])
     first = looking.observe()
     current[0] = replace(FACTS, config=replace(CONFIG, max_pods=7))
     running.now += 100
@@ -283,8 +270,8 @@ def test_configuration_is_read_again_when_the_kubelet_starts_anew_and_not_before
     assert seen.state.facts != first.state.facts
 
 
-def test_a_start_is_counted_once_though_the_socket_blinks(running: RunningKubelet, client: PodResourcesClient) -> None:
-    looking = source(running, client)
+def test_a_start_is_counted_once_though_the_socket_blinks(running: RunningKubelet) -> None:
+    looking = source(running)
     looking.observe()
     running.socket.rename(running.root / "away.sock")
     looking.observe()
@@ -296,7 +283,7 @@ def test_a_start_is_counted_once_though_the_socket_blinks(running: RunningKubele
     assert looking.starts == 2
 
 
-def test_api_server_tells_the_uids_that_the_files_do_not(running: RunningKubelet, client: PodResourcesClient) -> None:
+def test_api_server_tells_the_uids_that_the_files_do_not(running: RunningKubelet) -> None:
     running.kubelet = replace(running.kubelet, node=running.kubelet.node.adopt([pod("plain", "500m")]))
     running.admit(pod("a"))
     asked: list[int] = []
@@ -306,7 +293,7 @@ def test_api_server_tells_the_uids_that_the_files_do_not(running: RunningKubelet
         told = {("shop", "a"): "older uid of a"}
         return told if len(asked) < 3 else {**told, ("shop", "plain"): "uid-plain"}
 
-    looking = source(running, client, names=names)
+    looking = source(running, names=names)
     for _ in range(10):
         seen = looking.observe()
         running.now += 10
@@ -315,7 +302,7 @@ def test_api_server_tells_the_uids_that_the_files_do_not(running: RunningKubelet
     assert len(asked) == 3
 
 
-def test_api_server_that_never_tells_is_not_asked_for_ever(running: RunningKubelet, client: PodResourcesClient) -> None:
+def test_api_server_that_never_tells_is_not_asked_for_ever(running: RunningKubelet) -> None:
     running.kubelet = replace(running.kubelet, node=running.kubelet.node.adopt([pod("plain", "500m")]))
     asked: list[int] = []
 
@@ -323,7 +310,7 @@ def test_api_server_that_never_tells_is_not_asked_for_ever(running: RunningKubel
         asked.append(len(pods))
         return {}
 
-    looking = source(running, client, names=nobody)
+    looking = source(running, names=nobody)
     first = looking.observe()
     for _ in range(20):
         running.now += 10
@@ -332,10 +319,10 @@ def test_api_server_that_never_tells_is_not_asked_for_ever(running: RunningKubel
 
 
 def test_kubelet_that_is_away_is_an_error_in_words(running: RunningKubelet) -> None:
-    client = PodResourcesClient(str(running.root / "nobody.sock"))
+    running.client.close()
+    running.client = PodResourcesClient(str(running.root / "nobody.sock"))
     with pytest.raises(PodResourcesError, match=r"nobody\.sock: List: "):
-        source(running, client).observe()
-    client.close()
+        source(running).observe()
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"Data":{"PodDeviceEntries":[{"PodUID":1}]}}', "\udcff"])
@@ -349,21 +336,9 @@ def test_answer_that_is_none_is_named() -> None:
         pods_in(b"\xff\xff")
 
 
-def test_static_pods_have_the_uid_of_their_kubelet() -> None:
-    metadata = {
-        "namespace": "kube-system",
-        "name": "p-n",
-        "uid": "mirror",
-        "annotations": {"kubernetes.io/config.mirror": "hash"},
-    }
-    assert names_of([{"metadata": metadata}]) == {("kube-system", "p-n"): "hash"}
-
-
-def test_the_release_is_read_again_when_a_kubelet_registers(
-    running: RunningKubelet, client: PodResourcesClient
-) -> None:
+def test_the_release_is_read_again_when_a_kubelet_registers(running: RunningKubelet) -> None:
     current = [FACTS]
-    looking = source(running, client, lambda: current[0])
+    looking = source(running, lambda: current[0])
     first = not_none(looking.observe())
     newer = replace(FACTS.mooring, release=RELEASES["1.34"])
     current[0] = replace(FACTS, config=replace(CONFIG, max_pods=7), mooring=newer)

@@ -85,7 +85,7 @@ def node_object(content: Mapping[str, Any], source: str) -> NodeObject:
     with reading.within(source=f"{source}: node {name}"):
         labels = reading.texts_at(metadata, "labels") if metadata.get("labels") else {}
         taints = taints_at(spec)
-        allocatable, capacity = (_amounts(status, part) for part in ("allocatable", "capacity"))
+        allocatable, capacity = _amounts(status, "allocatable"), _amounts(status, "capacity")
         cordoned = reading.flag_at(spec, "unschedulable", default=False)
         # A node without conditions was written by hand, and takes pods.
         conditions = [reading.as_mapping(one) for one in reading.list_at(status, "conditions")]

@@ -13,10 +13,10 @@ from mooring.engine.core.errors import clean
 from mooring.explanations.codes import page
 from mooring.explanations.phrases import duration, plural, size
 from mooring.fleet.answer import admitted, created, joined_periods, unhappy
-from mooring.fleet.cluster import PodDemand, PodPhase, Work
+from mooring.fleet.cluster import PodPhase, Work
 from mooring.fleet.controllers import MOST_REMADE
 from mooring.fleet.documents import FatesPart, FleetDocument
-from mooring.fleet.nodes import Nodes, cause_words, causes
+from mooring.fleet.nodes import cause_words, causes
 from mooring.fleet.ranking import Goal, SeedSpread, Size, ranked
 from mooring.fleet.simulation import Simulation
 from mooring.fleet.trials import Figures
@@ -66,7 +66,11 @@ def fleet_parts(answer: FleetDocument, result: Simulation, *, wide: bool) -> Ite
     yield from section("Groups of nodes", table)
     if len(shown) < len(groups):
         yield Padding(Text(f"{len(groups) - len(shown)} more with -o wide", "dim"), INDENT)
-    yield from section("Use of the cluster, over time", _uses(answer))
+    table = new_table("resource", "offered", "mean", "most", "stranded", right=(1, 2, 3, 4))
+    for use in answer.uses:
+        shares = (f"{share:.1%}" for share in (use.mean, use.most, use.stranded))
+        table.add_row(use.resource, amount_words(use.resource, use.offered), *shares)
+    yield from section("Use of the cluster, over time", table)
     if wide:
         yield from section("Period by period", _periods(answer))
     codes = {code for group in answer.groups for code in group.refused} | set(answer.filtered)
@@ -146,14 +150,6 @@ def _fates(answer: FleetDocument) -> RenderableType:
     return table
 
 
-def _uses(answer: FleetDocument) -> RenderableType:
-    table = new_table("resource", "offered", "mean", "most", "stranded", right=(1, 2, 3, 4))
-    for use in answer.uses:
-        shares = [f"{share:.1%}" for share in (use.mean, use.most, use.stranded)]
-        table.add_row(use.resource, amount_words(use.resource, use.offered), *shares)
-    return table
-
-
 def _periods(answer: FleetDocument) -> RenderableType:
     headings = ("until", "running", "waiting", "admitted", "refused", "waited (99 %)", "refused by")
     table = new_table(*headings, right=range(1, 6))
@@ -189,19 +185,13 @@ def _pods(result: Simulation, most: int) -> Iterator[RenderableType]:
         if last.fate is PodPhase.WAITS:
             # Equal pods wait for the same reason.
             if asked.key not in why and len(why) < _MOST_KINDS:
-                why[asked.key] = _why_waiting(result.nodes, asked)
+                waits = causes(result.nodes, asked)
+                each = "; ".join(f"{cause_words(one)}: {plural(len(one.nodes), 'node')}" for one in waits)
+                why[asked.key] = cause_words(waits[0]) if len(waits) == 1 else each
             cause = why.get(asked.key, "")
         table.add_row(clean(name), duration(records[0].arrival.at), what, clean(node), cause)
     which = "Pods" if len(found) <= most else f"The first {most} of {len(found)} pods"
     yield from section(f"{which} that were refused, or wait", table)
-
-
-def _why_waiting(nodes: Nodes, asked: PodDemand) -> str:
-    """Return why no node takes a pod, at the end; for how many nodes, where there are several causes."""
-    found = causes(nodes, asked)
-    if len(found) == 1:
-        return cause_words(found[0])
-    return "; ".join(f"{cause_words(one)}: {plural(len(one.nodes), 'node')}" for one in found)
 
 
 def comparison_parts(cluster: str, work: Work, figures: Sequence[Figures]) -> Iterator[RenderableType]:

@@ -135,6 +135,9 @@ def names_of(items: Iterable[dict[str, Any]]) -> Names:
 
     >>> names_of([{"metadata": {"namespace": "a", "name": "b", "uid": "u"}}])
     {('a', 'b'): 'u'}
+    >>> mirror = {"annotations": {"kubernetes.io/config.mirror": "hash"}, "uid": "mirror"}
+    >>> names_of([{"metadata": {"namespace": "a", "name": "static", **mirror}}])
+    {('a', 'static'): 'hash'}
     """
     found = {}
     for item in items:

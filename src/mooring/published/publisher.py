@@ -122,7 +122,18 @@ class Publisher:
             if message := self._pace.complaint(f"{self._node} is not published", error):
                 self._report(Finding("warning", _SUBJECT, message))
         else:
-            self._written(self._seen, self._cpu() - begun)
+            if self._pace.failures:
+                self._report(Finding("info", _SUBJECT, f"{self._node} is published again"))
+            if self._pace.first is not None:
+                self.counts.bursts += 1
+                self.counts.burst_cpu += self._spent + self._cpu() - begun
+                self._spent = 0.0
+            now = self._clock()
+            self._pace = self._pace.written(now)
+            self.counts.writes += 1
+            self.counts.written_at = now
+            if self._waking is not None:
+                self._waking = self._waking.written(room_of(self._seen))
         return 0.0 if self._pace.failures else LOOKING
 
     def close(self) -> None:
@@ -157,20 +168,6 @@ class Publisher:
         self._seen = seen
         self._sequence += 1
         self.counts.changes += 1
-
-    def _written(self, seen: Observation, spent: float) -> None:
-        if self._pace.failures:
-            self._report(Finding("info", _SUBJECT, f"{self._node} is published again"))
-        if self._pace.first is not None:
-            self.counts.bursts += 1
-            self.counts.burst_cpu += self._spent + spent
-            self._spent = 0.0
-        now = self._clock()
-        self._pace = self._pace.written(now)
-        self.counts.writes += 1
-        self.counts.written_at = now
-        if self._waking is not None:
-            self._waking = self._waking.written(room_of(seen))
 
     def _wake_when_due(self, now: float) -> None:
         """Have pods tried again that wait for room, when a state with more of it was written."""

@@ -263,9 +263,18 @@ class TileSheet:
             ]
             groups.setdefault(", ".join(found), []).append(node)
         for name, members in sorted(groups.items()):
-            drawn = "".join(self._drawn(node, resource, faults, many=many) for node in members)
+            texts = []
+            for node in members:
+                one, drawn = self._tile(node, faults)
+                if (resource, many) not in drawn:
+                    free, offered, *_ = (amount_text(resource, amount) for amount in one.amounts.get(resource, (0, 0)))
+                    text = "?" if not one.amounts else free if many else f"{free}/{offered}"
+                    drawn[resource, many] = part_text(
+                        "cluster-tile.html", one=one, text=text, resource=resource, many=many, links=self._links
+                    )
+                texts.append(drawn[resource, many])
             sums = dict(_totals((self._known[node.node.name][1] for node in members), resource))
-            yield name, len(members), sums.get(resource, ""), drawn
+            yield name, len(members), sums.get(resource, ""), "".join(texts)
 
     def _waiting(
         self, waiting: Iterable[cluster_known.ClusterPod], nodes: Sequence[cluster_known.NodeNow], faults: NodeFaults
@@ -299,16 +308,6 @@ class TileSheet:
             )
             found = self._known[node.node.name] = node, made, {}
         return found[1:]
-
-    def _drawn(self, node: cluster_known.NodeNow, resource: str, faults: NodeFaults, *, many: bool) -> str:
-        one, drawn = self._tile(node, faults)
-        if (resource, many) not in drawn:
-            free, offered, *_ = (amount_text(resource, amount) for amount in one.amounts.get(resource, (0, 0)))
-            text = "?" if not one.amounts else free if many else f"{free}/{offered}"
-            drawn[resource, many] = part_text(
-                "cluster-tile.html", one=one, text=text, resource=resource, many=many, links=self._links
-            )
-        return drawn[resource, many]
 
 
 def _totals(tiles: Iterable[NodeTile], resource: str) -> list[tuple[str, str]]:
