@@ -57,7 +57,7 @@ from mooring.engine.core.config import ASSIGNED_CPUSET, MIXED_CPUS, AssignedScop
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.pod import Pod
 from mooring.engine.node.claims import Claim, Share
-from mooring.engine.node.isolation import ANNOTATION
+from mooring.engine.node.providers import ANNOTATION
 
 A = guaranteed("a", "2", annotations={"mooring/assigned": "true"})
 """A pod that asks to be told its CPUs."""

@@ -64,7 +64,7 @@ from mooring.engine.node.claims import Claim, Share
 from mooring.inputs.configuration.mooring_config import plugin_choice
 from mooring.service.agent_status import read_status
 from mooring.service.messages import PrepareRequestMessage, ShareMessage
-from mooring.views.status import status_view
+from mooring.views.build import status_view
 
 NO_COUNTS = AgentCountsPart(0, 0.0, 0, 0, 0, 0, 0)
 

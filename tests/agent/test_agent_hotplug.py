@@ -46,7 +46,7 @@ from mooring.agent.store import MACHINE_FILE
 from mooring.engine.core.config import CPU_HOTPLUG, MIXED_CPUS, MooringConfig
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.machineinfo import Core, MachineInfo
-from mooring.engine.node.isolation import ANNOTATION
+from mooring.engine.node.providers import ANNOTATION
 from mooring.inputs.machines.loader import load_machine
 
 ALL = 0xFF

@@ -33,7 +33,7 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.pod import Pod, QoS
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.extensions.interrupts import ANNOTATION, NEW, InterruptCPUs, Kept, Memory, Owner, Step, steer
-from mooring.inputs.machines.hardware.kernelfiles import parse_mask
+from mooring.inputs.machines.kernelfiles import parse_mask
 from mooring.service.podresources import ListedClaimDevice, ListedContainer, ListedPod
 
 DEFAULT = "proc/irq/default_smp_affinity"

@@ -33,7 +33,7 @@ from mooring.engine.core.moment import SECOND, Moment
 from mooring.engine.core.pod import Container, ContainerKind, Pod
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
-from mooring.engine.node.isolation import ANNOTATION
+from mooring.engine.node.providers import ANNOTATION
 
 OPT_OUT = "example.org/share"
 

@@ -25,8 +25,7 @@ from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.kubelet.events import Restart
 from mooring.engine.kubelet.kubelet import StateTexts, cpu_text
 from mooring.inputs.pods.pods import MIRROR
-from mooring.inputs.pods.recordings import node_histories
-from mooring.inputs.pods.scenario import scenario
+from mooring.inputs.pods.scenario import node_histories, scenario
 from mooring.monitoring.shadow import judge as judging
 from mooring.monitoring.shadow.judge import judge
 from mooring.monitoring.shadow.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent

@@ -184,7 +184,9 @@ def _parts(about: NodeArchiveDocument, packed: int, written: str) -> Iterator[Re
         cells = (part.name, str(part.files or "–"), size(part.bytes) if part.files else "–", clean(told))
         table.add_row(*(Text(cell) for cell in cells))
     if about.unread:
-        table.add_row(Text("unreadable"), Text(str(len(about.unread))), Text("–"), Text(_named(about)))
+        count = len(about.unread)
+        named = f"/{clean(about.unread[0].path)}" + (f" and {plural(count - 1, 'more file')}" if count > 1 else "")
+        table.add_row(*map(Text, ("unreadable", str(count), "–", named)))
     yield table
     yield Text("")
     if written:
@@ -204,9 +206,3 @@ def collect_cluster_text(about: ClusterArchiveDocument, packed: int, written: st
     said = f"{written}: {size(packed)}." + ("" if written == "-" else f" Ask about it with --cluster {written}")
     last = Text(said if written else "Nothing was written: this is a dry run.")
     return text_for(Group(Text("The cluster", "bold"), Text(""), table, Text(""), last), "")
-
-
-def _named(about: NodeArchiveDocument) -> str:
-    first = about.unread[0].path
-    more = len(about.unread) - 1
-    return f"/{clean(first)}" + (f" and {plural(more, 'more file')}" if more else "")

@@ -34,7 +34,7 @@ from mooring.inputs.decoding import fields as reading
 from mooring.inputs.decoding.documents import load_documents, located
 from mooring.inputs.node_groups import NodeGroup, groups_in, single_cluster
 from mooring.inputs.pods.pods import cpu_list, resizing
-from mooring.inputs.pods.recordings import RecordedNode, node_histories
+from mooring.inputs.pods.scenario import RecordedNode, node_histories
 from mooring.inputs.pods.scheduling_fields import taints_at
 from mooring.published.cluster_archive import ClusterObjects, cluster_objects, has_nodes, is_archive, load_objects
 

@@ -48,7 +48,7 @@ from mooring.engine.devicemanager.state import Device
 from mooring.engine.node.claims import Claim, Share
 from mooring.service.agent_status import read_status
 from mooring.service.logs import Log
-from mooring.views.status import status_view
+from mooring.views.build import status_view
 
 GPU = "nvidia.com/gpu"
 NEAR_1 = DevicesFound({"main": {GPU: (Device("gpu1", (1,)),)}})

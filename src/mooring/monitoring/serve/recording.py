@@ -30,7 +30,7 @@ with lazily():
     from mooring.answers.base.inputs import checks as running_inputs
     from mooring.monitoring.serve import snapshot
     from mooring.service import agent_status as status_api
-    from mooring.views import status as status_picture
+    from mooring.views import build as pictures
 
 if TYPE_CHECKING:
     from mooring.cli.options import NodeOptions
@@ -197,9 +197,7 @@ def agent_source(socket: str) -> Callable[[], NodeSnapshot]:
 
     def source() -> NodeSnapshot:
         document = status_api.ask_status(path)
-        return snapshot.snapshot_of_status(
-            status_picture.status_view(machine, status_api.read_status(document)), document
-        )
+        return snapshot.snapshot_of_status(pictures.status_view(machine, status_api.read_status(document)), document)
 
     return source
 

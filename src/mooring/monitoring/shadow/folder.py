@@ -25,7 +25,7 @@ from mooring.engine.checkpoint.store import make_folder, system_words, write_ato
 from mooring.engine.core.errors import InputError, MooringError
 from mooring.engine.core.machine import Finding
 from mooring.inputs.decoding.fields import Report, ignore
-from mooring.inputs.pods.recordings import SCENARIO
+from mooring.inputs.pods.scenario import SCENARIO
 from mooring.monitoring.shadow.judge import now_text
 from mooring.monitoring.shadow.judgement import Agreement, Judgement
 from mooring.monitoring.shadow.recording import machine_line, uid_of

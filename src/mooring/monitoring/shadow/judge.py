@@ -21,8 +21,7 @@ import msgspec
 from msgspec import structs
 
 from mooring.documents.plan import API_VERSION, APIVersion, Count, DocumentPart, told
-from mooring.engine.checkpoint.salvage import BACKUP
-from mooring.engine.checkpoint.store import read_state_file, system_words, write_atomically
+from mooring.engine.checkpoint.store import BACKUP, read_state_file, system_words, write_atomically
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.engine.devicemanager.state import Holdings
