@@ -12,9 +12,10 @@ from itertools import groupby
 from pathlib import Path
 
 import pytest
+from tests.agent.nri.runtime_side import RuntimeSide
 from tests.agent.process import PATIENCE, Manager, World, agent_in, begun
 from tests.agent.small_node import CONFIG, INFO, guaranteed, setting
-from tests.agent.whole_agent import Node, pod, start, until
+from tests.agent.whole_agent import Node, counted, pod, start, until
 from tests.cli.command import EXECUTED
 from tests.documents.validation import complaints
 from tests.plugins.installed_plugins import install
@@ -222,14 +223,12 @@ def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path / "package", monkeypatch, NAMES)
 
 
-def agent_with(node: Node, names: str) -> Agent:
-    return node.agent(WITH_PLUGINS.format(names=names))
+def agent_with(node: Node, names: str) -> tuple[Agent, RuntimeSide]:
+    return node.connected(WITH_PLUGINS.format(names=names))
 
 
 def test_plugins_hear_who_got_cpus_and_whose_came_back(node: Node) -> None:
-    agent_with(node, "hears")
-    runtime = node.listening.next()
-    runtime.synchronize()
+    _, runtime = agent_with(node, "hears")
     own = start(node, runtime, "own", 2)
     runtime.stop(pod("own"), own)
     runtime.state_change(Event.STOP_POD_SANDBOX, pod("own"))
@@ -242,9 +241,7 @@ def test_plugins_hear_who_got_cpus_and_whose_came_back(node: Node) -> None:
 
 
 def test_what_plugins_do_wrong_is_in_metrics_and_status_and_nobody_is_refused(node: Node) -> None:
-    agent = agent_with(node, "good, flawed")
-    runtime = node.listening.next()
-    runtime.synchronize()
+    agent, runtime = agent_with(node, "good, flawed")
     assert [one["failures"] for one in node.status["plugins"]] == [0, 0]
     # The other plugin's answer counts: the highest CPUs.
     assert node.cpus(start(node, runtime, "own", 2)) == "6-7"
@@ -255,18 +252,14 @@ def test_what_plugins_do_wrong_is_in_metrics_and_status_and_nobody_is_refused(no
     assert good == {"name": "good", "placement": "cpu-manager", "givenUp": False, "failures": 0}
     assert flawed["failures"] >= 2
     assert flawed["lastFailure"] == {"point": "allocated", "why": "it raised OSError: deaf"}
-    lines = agent.metrics.text().splitlines()
-    assert 'mooring_agent_plugin_failures_total{plugin="flawed",point="allocated"} 1.0' in lines
-    assert any(
-        line.startswith('mooring_agent_plugin_failures_total{plugin="flawed",point="pre_score"}') for line in lines
-    )
+    assert counted(agent, "plugin_failures_total", plugin="flawed", point="allocated") == 1
+    assert counted(agent, "plugin_failures_total", plugin="flawed", point="pre_score") >= 1
     text = " ".join(status_text(read_status(status)).split())
     assert "the last at allocated: it raised OSError: deaf" in text
 
 
 def test_without_plugins_the_status_says_nothing_of_them(node: Node) -> None:
-    node.agent()
-    node.listening.next().synchronize()
+    node.connected()
     assert "plugins" not in node.status
 
 
@@ -294,8 +287,7 @@ def test_pods_that_wait_are_asked_for_in_the_order_of_plugins(names: list[str], 
 
 
 def test_a_reload_makes_plugins_anew_or_is_refused(node: Node) -> None:
-    agent = agent_with(node, "good")
-    node.listening.next().synchronize()
+    agent, _ = agent_with(node, "good")
     before = agent.holder.state.kubelet.settings.plugins
     assert before is not None
     before.choice.watch.give_up("good")

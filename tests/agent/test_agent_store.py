@@ -95,22 +95,6 @@ def test_an_amount_keeps_the_way_in_which_the_engine_sees_it(text: str) -> None:
     assert (back.as_int64(), back.milli) == (amount.as_int64(), amount.milli)
 
 
-def test_a_restart_finds_the_state_and_the_pods(tmp_path: Path) -> None:
-    state = with_pod(small_state())
-    assert Store(tmp_path).write(state) == ""
-    stored = Store(tmp_path).read()
-    assert stored.texts == state.kubelet.files
-    assert stored.pods == state.kubelet.node.active
-    assert stored.reports == ()
-
-
-def test_the_files_beside_the_journal_are_a_kubelets(tmp_path: Path) -> None:
-    state = with_pod(small_state())
-    written(tmp_path, state)
-    assert (tmp_path / "cpu_manager_state").read_text() == state.kubelet.files.cpu
-    assert (tmp_path / "memory_manager_state").read_text() == state.kubelet.files.memory
-
-
 def test_a_state_file_is_replaced_only_where_it_differs_or_is_missing(tmp_path: Path) -> None:
     files = [tmp_path / "cpu_manager_state", tmp_path / "memory_manager_state"]
     state = small_state()
@@ -285,16 +269,6 @@ def test_an_empty_state_file_is_named_when_it_is_refused() -> None:
     resumed = resume(*SMALL, MooringConfig(), Stored(StateTexts("", None)))
     reports = [one.message.partition(":")[0] for one in resumed.effects if isinstance(one, AgentReport)]
     assert reports == ["cpu_manager_state"]
-
-
-def test_only_one_agent_at_a_time_uses_a_folder(tmp_path: Path) -> None:
-    first, second = Store(tmp_path / "state"), Store(tmp_path / "state")
-    assert first.lock() == ""
-    with pytest.raises(InputError, match="another agent uses this folder"):
-        second.lock()
-    first.unlock()
-    assert second.lock() == ""
-    second.unlock()
 
 
 def test_a_folder_that_cannot_be_locked_is_a_problem_in_words(tmp_path: Path) -> None:
@@ -487,11 +461,6 @@ def test_an_agent_that_ends_leaves_a_journal_that_one_without_slots_reads(tmp_pa
     assert text == JournalWriter().text(with_pods(3))
     assert read_journal(text).pods == with_pods(3).kubelet.node.active
     assert (tmp_path / "cpu_manager_state").read_text() == with_pods(3).kubelet.files.cpu
-
-
-def test_the_journal_of_an_agent_without_slots_is_read(tmp_path: Path) -> None:
-    (tmp_path / JOURNAL_FILE).write_text(JournalWriter().text(with_pods(2)))
-    assert (pods_in(tmp_path), Store(tmp_path).read().reports) == (2, ())
 
 
 @pytest.mark.parametrize("what", ["removed", "replaced", "cut"])

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ TIMEOUT = 60
 
 def echo(asked: Any) -> Message:
     if asked.text == "refuse":
-        raise CallRefusedError("NOT_FOUND", "not here")
+        raise CallRefusedError("NOT_FOUND", "100 % not here: ünbekannt")
     if asked.text == "break":
         raise ZeroDivisionError
     return TEXT(text=asked.text)
@@ -86,7 +86,10 @@ def test_a_malformed_request_is_one_line_without_a_traceback(
 
 
 def test_an_answer_that_is_an_error_is_no_event(channel: grpc.Channel, log: RecordedLog) -> None:
-    assert refused(channel, TEXT(text="refuse").SerializeToString()) == (grpc.StatusCode.NOT_FOUND, "not here")
+    assert refused(channel, TEXT(text="refuse").SerializeToString()) == (
+        grpc.StatusCode.NOT_FOUND,
+        "100 % not here: ünbekannt",
+    )
     assert log.lines == []
 
 
@@ -130,18 +133,17 @@ def test_closing_does_not_wait_for_a_client(tmp_path: Path) -> None:
 # The client of unary questions against gRPC's own server, and against peers that are none.
 
 
-SERVICE_CLIENT, LARGEST, SECONDS = "example.Echo", 300_000, 60.0
-ECHO = f"{SERVICE_CLIENT}/Echo"
+LARGEST, SECONDS = 300_000, 60.0
+ECHO = f"{SERVICE}/Echo"
 
 
-def echo_client(asked: Any) -> Message:
-    if asked.text == "refuse":
-        raise CallRefusedError("NOT_FOUND", "100 % not here: ünbekannt")
-    return TEXT(text=asked.text)
-
-
-def serving(path: str) -> Callable[[], object]:
-    return serve(path, SERVICE_CLIENT, {"Echo": Method(TEXT, echo_client)}, RecordedLog(), CallLimits())
+@contextmanager
+def serving(path: str, client: UnaryClient, answer: Callable[[Any], Message] = echo) -> Iterator[None]:
+    """Serve until the client is closed: a server waits for its clients."""
+    end = serve(path, SERVICE, {"Echo": Method(TEXT, answer)}, RecordedLog(), CallLimits())
+    yield
+    client.close()
+    end()
 
 
 def said(client: UnaryClient, text: str) -> str:
@@ -167,48 +169,41 @@ def client(path: str) -> Iterator[UnaryClient]:
 
 
 def test_questions_follow_one_another_on_one_connection(path: str, client: UnaryClient) -> None:
-    end = serving(path)
-    # More than a window of HTTP/2 in all, so that it has to be given back.
-    assert [len(said(client, "x" * 20_000)) for _ in range(20)] == [20_000] * 20
-    client.close()
-    end()
+    with serving(path, client):
+        # More than a window of HTTP/2 in all, so that it has to be given back.
+        assert [len(said(client, "x" * 20_000)) for _ in range(20)] == [20_000] * 20
 
 
 def test_an_answer_of_several_frames_is_joined_and_a_too_large_one_refused(path: str, client: UnaryClient) -> None:
-    large: dict[str, int] = {"": LARGEST - 10}
-    methods = {"Echo": Method(TEXT, lambda asked: TEXT(text="x" * large[asked.text]))}  # type: ignore[attr-defined]
-    end = serve(path, SERVICE_CLIENT, methods, RecordedLog(), CallLimits())
-    assert len(said(client, "")) == LARGEST - 10
-    large[""] = LARGEST + 1
-    found = refusal(client)
-    assert (found.status, str(found)) == (CallStatus.RESOURCE_EXHAUSTED, f"the answer has more than {LARGEST} bytes")
-    large[""] = 4 * LARGEST
-    assert refusal(client).status == CallStatus.RESOURCE_EXHAUSTED
-    large[""] = LARGEST - 10
-    assert len(said(client, "")) == LARGEST - 10
-    client.close()
-    end()
+    size = [LARGEST - 10]
+    with serving(path, client, lambda _asked: TEXT(text="x" * size[-1])):
+        assert len(said(client, "")) == LARGEST - 10
+        size.append(LARGEST + 1)
+        found = refusal(client)
+        text = f"the answer has more than {LARGEST} bytes"
+        assert (found.status, str(found)) == (CallStatus.RESOURCE_EXHAUSTED, text)
+        size.append(4 * LARGEST)
+        assert refusal(client).status == CallStatus.RESOURCE_EXHAUSTED
+        size.append(LARGEST - 10)
+        assert len(said(client, "")) == LARGEST - 10
 
 
 def test_an_error_has_its_code_and_its_words(path: str, client: UnaryClient) -> None:
-    end = serving(path)
-    found = refusal(client, "refuse")
-    assert (found.status, str(found)) == (CallStatus.NOT_FOUND, "100 % not here: ünbekannt")
-    with pytest.raises(CallError, match="Method not found") as caught:
-        client.ask(f"{SERVICE_CLIENT}/Other", b"", SECONDS)
-    assert caught.value.status == 12
-    assert said(client, "again") == "again"
-    client.close()
-    end()
+    with serving(path, client):
+        found = refusal(client, "refuse")
+        assert (found.status, str(found)) == (CallStatus.NOT_FOUND, "100 % not here: ünbekannt")
+        with pytest.raises(CallError, match="Method not found") as caught:
+            client.ask(f"{SERVICE}/Other", b"", SECONDS)
+        assert caught.value.status == 12
+        assert said(client, "again") == "again"
 
 
 def test_a_server_that_starts_again_is_asked_on_a_new_connection(path: str, client: UnaryClient) -> None:
-    first = serving(path)
-    assert said(client, "one") == "one"
-    first()
-    second = serving(path)
-    assert said(client, "two") == "two"
-    second()
+    methods: Methods = {"Echo": Method(TEXT, echo)}
+    for text in ("one", "two"):
+        end = serve(path, SERVICE, methods, RecordedLog(), CallLimits())
+        assert said(client, text) == text
+        end()
     assert refusal(client).status == CallStatus.UNAVAILABLE
 
 

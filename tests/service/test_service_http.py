@@ -55,15 +55,11 @@ def server() -> Iterator[HTTPServer]:
 
 
 @contextmanager
-def patient(connections: int = 64) -> Iterator[HTTPServer]:
-    """Serve without a limit in time."""
-    found = HTTPServer(
-        listener_at(ANY_PORT, ""), PAGES, ConnectionLimits(PATIENT, PATIENT, PATIENT, PATIENT, connections)
-    )
-    try:
+def patient(connections: int = 64, seconds: float = PATIENT) -> Iterator[HTTPServer]:
+    """Serve without a limit in time, or with the same for everything."""
+    limits = ConnectionLimits(seconds, seconds, seconds, seconds, connections)
+    with closing(HTTPServer(listener_at(ANY_PORT, ""), PAGES, limits)) as found:
         yield found
-    finally:
-        found.close()
 
 
 def get(server: HTTPServer, path: str, method: str = "GET") -> tuple[int, bytes]:
@@ -181,18 +177,9 @@ def test_clients_that_do_not_read_their_answers_keep_nobody_out() -> None:
             assert get(server, "/hello") == (200, b"hello\n")
 
 
-@contextmanager
-def impatient() -> Iterator[HTTPServer]:
-    found = HTTPServer(listener_at(ANY_PORT, ""), PAGES, ConnectionLimits(0.05, 0.05, 0.05, 0.05))
-    try:
-        yield found
-    finally:
-        found.close()
-
-
 @pytest.mark.parametrize("sent", [b"", b"GET /hel", b"GET /hello HTTP/1.1\r\nHost: a\r\n"])
 def test_a_client_that_takes_too_long_is_cut(sent: bytes) -> None:
-    with impatient() as server, socket.create_connection(server.address, timeout=TIMEOUT) as client:
+    with patient(seconds=0.05) as server, socket.create_connection(server.address, timeout=TIMEOUT) as client:
         client.sendall(sent)
         with suppress(ConnectionError):
             assert client.recv(1) == b""
@@ -248,7 +235,7 @@ def test_a_body_and_an_answer_have_times_of_their_own(what: str) -> None:
 
 
 def test_a_client_that_reads_too_slowly_is_cut() -> None:
-    with impatient() as server, socket.create_connection(server.address, timeout=TIMEOUT) as client:
+    with patient(seconds=0.05) as server, socket.create_connection(server.address, timeout=TIMEOUT) as client:
         client.sendall(NOT_READING)
         until(lambda: not is_open(client), "the connection is cut")
         read = 0

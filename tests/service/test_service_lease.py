@@ -47,6 +47,11 @@ def replicas(server: Server, count: int) -> list[Election]:
     return [Election(server, f"replica-{number}:8888", lambda: server.now) for number in range(count)]
 
 
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
 steps = st.tuples(
     st.sampled_from([0, 1, 2]),
     st.sampled_from(["step", "step", "step", "look", "release"]),
@@ -74,8 +79,7 @@ def test_at_most_one_replica_works_at_any_time(story: list[tuple[int, str, float
             server.now += seconds / 10
 
 
-def test_another_replica_works_once_the_first_is_silent_for_the_duration() -> None:
-    server = Server()
+def test_another_replica_works_once_the_first_is_silent_for_the_duration(server: Server) -> None:
     first, second = replicas(server, 2)
     first.step()
     second.step()
@@ -91,8 +95,7 @@ def test_another_replica_works_once_the_first_is_silent_for_the_duration() -> No
     assert not first.leads
 
 
-def test_a_lease_that_is_given_up_is_taken_at_the_next_try() -> None:
-    server = Server()
+def test_a_lease_that_is_given_up_is_taken_at_the_next_try(server: Server) -> None:
     first, second = replicas(server, 2)
     first.step()
     second.step()
@@ -103,8 +106,7 @@ def test_a_lease_that_is_given_up_is_taken_at_the_next_try() -> None:
     assert server.lease["spec"]["leaseTransitions"] == 2
 
 
-def test_a_replica_gives_up_only_its_own_lease() -> None:
-    server = Server()
+def test_a_replica_gives_up_only_its_own_lease(server: Server) -> None:
     first, second = replicas(server, 2)
     first.step()
     second.release()
@@ -113,8 +115,7 @@ def test_a_replica_gives_up_only_its_own_lease() -> None:
 
 
 @pytest.mark.parametrize("fails", ["read", "before", "after"])
-def test_a_renewal_that_fails_leaves_the_time_of_the_last_one(fails: str) -> None:
-    server = Server()
+def test_a_renewal_that_fails_leaves_the_time_of_the_last_one(server: Server, fails: str) -> None:
     (only,) = replicas(server, 1)
     only.step()
     server.now, server.fails = 3.0, fails
@@ -125,16 +126,14 @@ def test_a_renewal_that_fails_leaves_the_time_of_the_last_one(fails: str) -> Non
     assert not only.leads
 
 
-def test_a_replica_that_starts_again_is_another_one() -> None:
-    server = Server()
+def test_a_replica_that_starts_again_is_another_one(server: Server) -> None:
     first, again = Election(server, "h:1", lambda: server.now), Election(server, "h:1", lambda: server.now)
     first.step()
     again.step()
     assert not again.leads
 
 
-def test_fields_of_others_stay_in_the_lease() -> None:
-    server = Server()
+def test_fields_of_others_stay_in_the_lease(server: Server) -> None:
     server.lease["metadata"]["labels"] = {"kept": "yes"}
     (only,) = replicas(server, 1)
     only.step()
@@ -163,6 +162,11 @@ def cluster(**fields: Any) -> dict[str, Any]:
     return {"clusters": [{"name": "lab", "cluster": {"server": "https://127.0.0.1:1", **fields}}]}
 
 
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "kubeconfig"
+
+
 def refusal(path: Path) -> str:
     with pytest.raises(InputError) as raised:
         cluster_of(configuration_of(str(path)))
@@ -189,8 +193,7 @@ def refusal(path: Path) -> str:
         ),
     ],
 )
-def test_a_mistake_names_its_field(changes: dict[str, Any], told: str, tmp_path: Path) -> None:
-    path = tmp_path / "kubeconfig"
+def test_a_mistake_names_its_field(changes: dict[str, Any], told: str, path: Path) -> None:
     path.write_text(json.dumps(document(**changes)), encoding="utf-8")
     found = refusal(path)
     assert found.startswith(told)
@@ -198,35 +201,27 @@ def test_a_mistake_names_its_field(changes: dict[str, Any], told: str, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("data", "told"),
     [
-        ("a: [b", "is not YAML in line 1: "),
-        ("", "is not a kubeconfig: it has no fields; "),
-        ("- 1", "is not a kubeconfig: it has no fields; "),
-        ("\x00", "is not YAML: "),
+        (b"a: [b", "is not YAML in line 1: "),
+        (b"", "is not a kubeconfig: it has no fields; "),
+        (b"- 1", "is not a kubeconfig: it has no fields; "),
+        (b"\x00", "is not YAML: "),
+        (b"\x8f\xba\x00", "not UTF-8 text; name a kubeconfig, which is YAML"),
     ],
 )
-def test_what_is_no_document_is_told_apart(text: str, told: str, tmp_path: Path) -> None:
-    path = tmp_path / "kubeconfig"
-    path.write_text(text, encoding="utf-8")
+def test_what_is_no_document_is_told_apart(data: bytes, told: str, path: Path) -> None:
+    path.write_bytes(data)
     assert refusal(path).startswith(told)
 
 
-def test_a_binary_file_is_no_kubeconfig(tmp_path: Path) -> None:
-    path = tmp_path / "kubeconfig"
-    path.write_bytes(b"\x8f\xba\x00")
-    assert refusal(path) == "not UTF-8 text; name a kubeconfig, which is YAML"
-
-
-def test_a_certificate_that_is_none_is_reported_in_the_words_of_the_library(tmp_path: Path) -> None:
-    (tmp_path / "ca.crt").write_text("no certificate", encoding="utf-8")
-    path = tmp_path / "kubeconfig"
+def test_a_certificate_that_is_none_is_reported_in_the_words_of_the_library(path: Path) -> None:
+    (path.parent / "ca.crt").write_text("no certificate", encoding="utf-8")
     path.write_text(json.dumps(document(**cluster(**{"certificate-authority": "ca.crt"}))), encoding="utf-8")
     assert refusal(path).startswith("is not a usable kubeconfig: SSLError: ")
 
 
-def test_a_good_one_with_a_file_beside_it_is_used(tmp_path: Path) -> None:
-    path = tmp_path / "kubeconfig"
+def test_a_good_one_with_a_file_beside_it_is_used(path: Path) -> None:
     path.write_text(json.dumps(document()), encoding="utf-8")
     with cluster_of(configuration_of(str(path))) as found:
         assert str(found.http.base_url).startswith("https://127.0.0.1:1")

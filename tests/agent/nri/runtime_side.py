@@ -219,6 +219,12 @@ class Pair:
         self.runtime.configure()
         self.runtime.synchronize()
 
+    def release(self) -> LostAnswer:
+        """Let a handler that waits go on, and return the first answer that was lost."""
+        assert self.handler.hold is not None
+        self.handler.hold.set()
+        return self.observer.lost_answers.get(timeout=TIMEOUT)
+
     def close(self) -> None:
         self.session.close()
         self.runtime.close()
@@ -226,11 +232,8 @@ class Pair:
         assert not self.thread.is_alive()
 
 
-def make_pair(handler: Pinning | None = None, options: PluginOptions | None = None, **settings: Any) -> Pair:
-    """Return a session whose thread registers and answers until the connection ends; ``ended`` says why it did."""
-    ours, theirs = socket.socketpair()
-    handler, observer = handler or Pinning(), Listening()
-    session = Session(ours, handler, options or PluginOptions(budget=TIMEOUT, call_timeout=TIMEOUT), observer)
+def worked(session: Session) -> tuple[threading.Thread, queue.SimpleQueue[NRIError]]:
+    """Let a thread register and answer until the connection ends; return it, and where it says why."""
     ended: queue.SimpleQueue[NRIError] = queue.SimpleQueue()
 
     def work() -> None:
@@ -242,8 +245,17 @@ def make_pair(handler: Pinning | None = None, options: PluginOptions | None = No
             ended.put(why)
 
     thread = threading.Thread(target=work, daemon=True)
-    runtime = RuntimeSide(theirs, **settings)
     thread.start()
+    return thread, ended
+
+
+def make_pair(handler: Pinning | None = None, options: PluginOptions | None = None, **settings: Any) -> Pair:
+    """Return a session whose thread registers and answers until the connection ends; ``ended`` says why it did."""
+    ours, theirs = socket.socketpair()
+    handler, observer = handler or Pinning(), Listening()
+    session = Session(ours, handler, options or PluginOptions(budget=TIMEOUT, call_timeout=TIMEOUT), observer)
+    runtime = RuntimeSide(theirs, **settings)
+    thread, ended = worked(session)
     return Pair(session, runtime, handler, observer, ended, thread)
 
 

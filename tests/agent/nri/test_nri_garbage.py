@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import queue
 import socket
-import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -24,6 +23,7 @@ from tests.agent.nri.runtime_side import (
     Scripted,
     about,
     read_recording,
+    worked,
 )
 
 from mooring.agent.nri.connection import (
@@ -290,18 +290,7 @@ def replay(pieces: Sequence[Piece], handler: Scripted, *, until: int | None = No
     ours, theirs = socket.socketpair()
     theirs.settimeout(TIMEOUT)
     session = Session(ours, handler, PluginOptions(budget=TIMEOUT), Listening())
-    ended: queue.SimpleQueue[NRIError] = queue.SimpleQueue()
-
-    def work() -> None:
-        try:
-            session.register()
-            while True:
-                session.step()
-        except NRIError as why:
-            ended.put(why)
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
+    thread, ended = worked(session)
     left = until
     for piece in pieces:
         if piece.from_runtime:

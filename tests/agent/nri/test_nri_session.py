@@ -40,7 +40,7 @@ def pair() -> Iterator[Pair]:
 
 
 @pytest.fixture
-def held(monkeypatch: pytest.MonkeyPatch) -> Pair:
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
     """Return a pair whose handler waits and whose budget is nearly nothing.
 
     No time passes before the handler was reached once, however long a busy machine takes for that: who is still waiting
@@ -52,7 +52,9 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Pair:
         return 1e9 + time.monotonic() if handler.calls else 0.0
 
     monkeypatch.setattr("mooring.agent.nri.session.Deadlines", partial(Deadlines, clock))
-    return make_pair(handler, PluginOptions(budget=0.02))
+    made = make_pair(handler, PluginOptions(budget=0.02))
+    yield made
+    made.close()
 
 
 def test_a_plugin_introduces_itself_and_is_configured(pair: Pair) -> None:
@@ -207,58 +209,42 @@ def test_a_failed_synchronize_leaves_nothing_for_the_next_one(pair: Pair) -> Non
 
 
 def test_a_creation_that_takes_too_long_is_refused_in_time_and_its_answer_reported_lost(held: Pair) -> None:
-    pair = held
     with pytest.raises(RemoteError, match="plugin mooring: no answer to CreateContainer within 20 ms"):
-        pair.runtime.create()
-    assert pair.handler.hold is not None
-    pair.handler.hold.set()
-    lost = pair.observer.lost_answers.get(timeout=TIMEOUT)
+        held.runtime.create()
+    lost = held.release()
     assert (lost.method, lost.container_id) == ("CreateContainer", "container-1")
     assert (lost.loss, lost.refused) == (Loss.LATE, True)
     assert lost.seconds >= 0.02
-    pair.close()
 
 
 def test_a_start_that_takes_too_long_is_refused_whichever_way_it_comes(held: Pair) -> None:
-    pair = held
     with pytest.raises(RemoteError, match="no answer to StateChange"):
-        pair.runtime.state_change(Event.START_CONTAINER, POD, CONTAINER)
+        held.runtime.state_change(Event.START_CONTAINER, POD, CONTAINER)
     with pytest.raises(RemoteError, match="no answer to StartContainer"):
-        pair.runtime.call("StartContainer", about(POD, CONTAINER))
-    assert pair.handler.hold is not None
-    pair.handler.hold.set()
-    assert pair.observer.lost_answers.get(timeout=TIMEOUT).container_id == "container-1"
-    pair.close()
+        held.runtime.call("StartContainer", about(POD, CONTAINER))
+    assert held.release().container_id == "container-1"
 
 
 def test_a_stop_that_takes_too_long_is_acknowledged_without_updates(held: Pair) -> None:
-    pair = held
-    pair.handler.updates = [UPDATE]
-    assert list(pair.runtime.stop().update) == []
-    assert pair.handler.hold is not None
-    pair.handler.hold.set()
-    lost = pair.observer.lost_answers.get(timeout=TIMEOUT)
+    held.handler.updates = [UPDATE]
+    assert list(held.runtime.stop().update) == []
+    lost = held.release()
     assert (lost.method, lost.loss, lost.refused) == ("StopContainer", Loss.LATE, False)
-    pair.close()
 
 
 def test_a_slow_synchronize_is_answered_late_rather_than_refused(held: Pair) -> None:
-    pair = held
-    assert pair.handler.hold is not None
-    hold = pair.handler.hold
-    pair.handler.updates = [UPDATE]
-    threading.Timer(0.1, hold.set).start()
-    assert [update.container_id for update in pair.runtime.synchronize([POD], [OTHER]).update] == ["container-2"]
-    pair.close()
+    assert held.handler.hold is not None
+    held.handler.updates = [UPDATE]
+    threading.Timer(0.1, held.handler.hold.set).start()
+    assert [update.container_id for update in held.runtime.synchronize([POD], [OTHER]).update] == ["container-2"]
 
 
 def test_requests_behind_a_stuck_one_are_refused_in_time_and_never_reach_the_handler(held: Pair) -> None:
-    pair = held
     refused: list[str] = []
 
     def create(name: str) -> None:
         with pytest.raises(RemoteError) as raised:
-            pair.runtime.create(POD, replace(CONTAINER, id=name))
+            held.runtime.create(POD, replace(CONTAINER, id=name))
         refused.append(raised.value.message)
 
     create("stuck")
@@ -268,13 +254,10 @@ def test_requests_behind_a_stuck_one_are_refused_in_time_and_never_reach_the_han
     for thread in threads:
         thread.join(TIMEOUT)
     assert len(refused) == 5
-    assert pair.handler.hold is not None
-    pair.handler.hold.set()
-    assert pair.observer.lost_answers.get(timeout=TIMEOUT).container_id == "stuck"
+    assert held.release().container_id == "stuck"
     # Nothing but the handler answers Configure, so what came before it has been looked at.
-    pair.runtime.configure()
-    assert [call[-1].id for call in pair.handler.calls if call[0] == "create"] == ["stuck"]
-    pair.close()
+    held.runtime.configure()
+    assert [call[-1].id for call in held.handler.calls if call[0] == "create"] == ["stuck"]
 
 
 class Patient(threading.Event):
@@ -321,9 +304,7 @@ def test_an_answer_for_a_runtime_that_is_gone_is_reported_lost() -> None:
     thread.join(TIMEOUT)
     with pytest.raises(ConnectionLostError):
         pair.session.ping(TIMEOUT)
-    assert pair.handler.hold is not None
-    pair.handler.hold.set()
-    lost = pair.observer.lost_answers.get(timeout=TIMEOUT)
+    lost = pair.release()
     assert (lost.container_id, lost.loss) == ("container-1", Loss.CLOSED)
     pair.close()
 

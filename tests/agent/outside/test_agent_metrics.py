@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -21,7 +21,7 @@ from tests.agent.small_node import cpus
 from tests.patience import until
 from tests.service.recorded_log import RecordedLog
 
-from mooring.agent.adapter import RuntimeAdapter, SessionListener
+from mooring.agent.adapter import SessionListener
 from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.command import run_agent
 from mooring.agent.effects import AgentReport, Effect, Evict, ReportKind
@@ -33,7 +33,6 @@ from mooring.agent.metrics import (
 from mooring.agent.nri.types import CallTimeoutError, ConnectionLostError, Runtime
 from mooring.agent.startup import AgentCommand
 from mooring.agent.state import Phase
-from mooring.agent.state_holder import StateHolder
 from mooring.agent.status import (
     NO_RUNTIME,
     REMEDY,
@@ -217,17 +216,13 @@ def test_an_agent_is_ready_only_when_everything_is(more: dict[str, Any], reason:
 
 
 def test_an_agent_whose_heart_has_stopped_is_dead_until_it_beats() -> None:
-    clock = iter_clock(0.0, LONGEST_PAUSE, LONGEST_PAUSE + 1, LONGEST_PAUSE + 1, LONGEST_PAUSE + 2)
+    clock = iter((0.0, LONGEST_PAUSE, LONGEST_PAUSE + 1, LONGEST_PAUSE + 1, LONGEST_PAUSE + 2))
     heartbeat = Heartbeat(clock.__next__)
     page = health_pages(Published(snapshot_of(started())), heartbeat)["/healthz"]
     assert page().status == 200
     assert page().body == b"no heartbeat for 31 seconds\n"
     heartbeat.beat()
     assert page().status == 200
-
-
-def iter_clock(*times: float) -> Iterator[float]:
-    return iter(times)
 
 
 # The log has a reader that may stop reading; the agent goes on all the same.
@@ -295,6 +290,15 @@ def test_the_runtime_is_answered_and_the_agent_ends_with_its_log_unread(
         assert agent.end() == 0
 
 
+def run_with(monkeypatch: pytest.MonkeyPatch, agent: object, log: object = None) -> None:
+    """Run the command with something in the place of the agent and of its log."""
+    beginning = SimpleNamespace(configuration=AgentConfiguration(), node="n", machine=SimpleNamespace(name="m"))
+    monkeypatch.setattr("mooring.agent.startup.read_startup", lambda _asked: beginning)
+    monkeypatch.setattr("mooring.service.logs.open_log", lambda *_: (log, Lines(-1, lambda _count: None)))
+    monkeypatch.setattr("mooring.agent.agent.Agent", agent)
+    run_agent(AgentCommand("agent.yaml"), {})
+
+
 def test_signals_before_the_agent_is_together_end_it_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     unheard: list[int] = []
     numbers = (signal.SIGHUP, signal.SIGTERM)
@@ -308,12 +312,8 @@ def test_signals_before_the_agent_is_together_end_it_in_order(monkeypatch: pytes
         finally:
             closed.append("what was opened")
 
-    beginning = SimpleNamespace(configuration=AgentConfiguration(), node="n", machine=SimpleNamespace(name="m"))
-    monkeypatch.setattr("mooring.agent.startup.read_startup", lambda _asked: beginning)
-    monkeypatch.setattr("mooring.service.logs.open_log", lambda *_: (None, Lines(-1, lambda _count: None)))
-    monkeypatch.setattr("mooring.agent.agent.Agent", slow)
     try:
-        run_agent(AgentCommand("agent.yaml"), {})
+        run_with(monkeypatch, slow)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -328,14 +328,7 @@ def test_a_signal_as_soon_as_the_agent_is_together_closes_it(monkeypatch: pytest
         if event == "agent started":
             signal.raise_signal(signal.SIGTERM)
 
-    beginning = SimpleNamespace(configuration=AgentConfiguration(), node="n", machine=SimpleNamespace(name="m"))
-    monkeypatch.setattr("mooring.agent.startup.read_startup", lambda _asked: beginning)
-    monkeypatch.setattr(
-        "mooring.service.logs.open_log",
-        lambda *_: (SimpleNamespace(info=told, warning=told), Lines(-1, lambda _count: None)),
-    )
-    monkeypatch.setattr("mooring.agent.agent.Agent", lambda *_: agent)
-    run_agent(AgentCommand("agent.yaml"), {})
+    run_with(monkeypatch, lambda *_: agent, SimpleNamespace(info=told, warning=told))
     assert done == ["closed"]
 
 
@@ -369,14 +362,9 @@ class Around:
         self.is_silent = is_silent
 
     def listener(self) -> SessionListener:
-        rest = Ignoring()
-        return SessionListener(
-            cast("StateHolder", self),
-            cast("RuntimeAdapter", rest),
-            cast("AgentMetrics", rest),
-            self.log,
-            lambda: self.now,
-        )
+        holder: Any = self
+        rest: Any = Ignoring()
+        return SessionListener(holder, rest, rest, self.log, lambda: self.now)
 
     def later(self, listener: SessionListener, seconds: float) -> bool:
         """Let time go by and return whether the runtime counts as silent then."""

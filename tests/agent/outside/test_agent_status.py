@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -142,21 +143,36 @@ def test_many_ask_at_once_and_all_are_answered_or_turned_away(served: Published,
     until(is_answered, "the next one is answered")
 
 
-def test_who_is_turned_away_before_he_asked_is_told_to_try_again(path: str) -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+@contextmanager
+def peer(path: str, *, answer: bytes = b"") -> Iterator[None]:
+    """Take one connection: answer with these bytes whatever is asked, or close it before."""
+    with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(path)
         listening.listen()
 
-        def turn_away() -> None:
+        def take() -> None:
             connection, _ = listening.accept()
-            connection.close()
+            with connection:
+                if answer:
+                    connection.recv(4096)
+                    connection.sendall(answer)
 
-        turning_away = threading.Thread(target=turn_away)
-        turning_away.start()
-        with pytest.raises(InputError) as raised:
-            ask_status(path)
-        turning_away.join()
+        taking = threading.Thread(target=take)
+        taking.start()
+        yield
+        taking.join()
+
+
+def test_who_is_turned_away_before_he_asked_is_told_to_try_again(path: str) -> None:
+    with peer(path), pytest.raises(InputError) as raised:
+        ask_status(path)
     assert str(raised.value) == f"{path}: the agent closed the connection; try again"
+
+
+def test_a_server_of_another_language_is_recognised_and_not_quoted(path: str) -> None:
+    with peer(path, answer=b"\0\0\6\4\0\r\n"):
+        complaint = mooring("status", "--socket", path).complaint
+    assert complaint == f"mooring: {path}: is not served by an agent; name the agent's socket"
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
@@ -212,24 +228,6 @@ def test_something_else_behind_the_socket_is_recognised(body: bytes, path: str) 
         assert mooring("show", "--live", "--once", "--socket", path).code == 2
     finally:
         server.close()
-
-
-def test_a_server_of_another_language_is_recognised_and_not_quoted(path: str) -> None:
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(path)
-        listening.listen()
-
-        def answer() -> None:
-            connection, _ = listening.accept()
-            with connection:
-                connection.recv(4096)
-                connection.sendall(b"\0\0\6\4\0\r\n")
-
-        server = threading.Thread(target=answer)
-        server.start()
-        complaint = mooring("status", "--socket", path).complaint
-        server.join()
-    assert complaint == f"mooring: {path}: is not served by an agent; name the agent's socket"
 
 
 @pytest.mark.parametrize("name", SNAPSHOTS)
@@ -363,8 +361,6 @@ def test_asking_needs_none_of_the_agents_own_packages(path: str) -> None:
 # What ``mooring status`` and ``mooring show --live`` say of containers that are resized.
 
 
-NO_COUNTS = AgentCountsPart(0, 0.0, 0, 0, 0, 0, 0)
-
 CONFIG = replace(
     STATIC,
     cpu_manager_policy_options={"scale-delay-time": "5s"},
@@ -390,16 +386,8 @@ def containers(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {each["name"]: each["containers"][0] for each in document["pods"]}
 
 
-@pytest.fixture
-def resizing_path(tmp_path: Path) -> Iterator[str]:
-    resizing_path = str(tmp_path / "status.sock")
-    server = serve_unix(resizing_path, status_pages(Published(snapshot_of(resizing())), lambda: NO_COUNTS))
-    yield resizing_path
-    server.close()
-
-
 def test_the_document_tells_first_pending_and_refused() -> None:
-    document = to_builtins(status_document(snapshot_of(resizing()), NO_COUNTS, START.plus(2 * SECOND)))
+    document = to_builtins(status_document(snapshot_of(resizing()), COUNTS, START.plus(2 * SECOND)))
     assert complaints("AgentStatus", document) == []
     found = containers(document)
     assert found["db"]["pending"] == {"cpus": found["db"]["baseline"], "releases": "4,12", "secondsLeft": 3.0}
@@ -410,18 +398,16 @@ def test_the_document_tells_first_pending_and_refused() -> None:
 
 def test_time_that_is_over_or_of_another_boot_is_none_left() -> None:
     for now in (START.plus(9 * SECOND), Moment(START.since_boot, "another")):
-        document = to_builtins(status_document(snapshot_of(resizing()), NO_COUNTS, now))
+        document = to_builtins(status_document(snapshot_of(resizing()), COUNTS, now))
         assert containers(document)["db"]["pending"]["secondsLeft"] == 0
 
 
-def test_status_says_it_beside_each_container(resizing_path: str) -> None:
+def test_status_says_it_beside_each_container_and_the_live_picture_below(served: Published, path: str) -> None:
+    served.publish(snapshot_of(resizing()))
     for form in ("text", "wide"):
-        text = " ".join(mooring("status", "--socket", resizing_path, "-o", form, columns=200).out.split())
+        text = " ".join(mooring("status", "--socket", path, "-o", form, columns=200).out.split())
         assert "baseline 1,9; 4,12 released now" in text
         assert "baseline 2,10" in text
         assert "resize infeasible" in text
-
-
-def test_the_live_picture_says_it_below(resizing_path: str) -> None:
-    text = " ".join(mooring("show", "--live", "--once", "--socket", resizing_path, columns=120).out.split())
+    text = " ".join(mooring("show", "--live", "--once", "--socket", path, columns=120).out.split())
     assert "apps/db/c0 has CPUs 1,4,9,12 (baseline 1,9); 4,12 of them are released now." in text

@@ -90,10 +90,16 @@ def eventually(holds: Callable[[], bool]) -> bool:
     return True
 
 
-def cpus(source: APIPods, name: str) -> str:
-    assert eventually(lambda: source.is_live)
-    pod = source.pod(sandbox(name))
+def cpus(source: APIPods | StaticPods, of: PodSandbox) -> str:
+    assert not isinstance(source, APIPods) or eventually(lambda: source.is_live)
+    pod = source.pod(of)
     return "unknown" if pod is None else str(pod.containers[0].requests["cpu"])
+
+
+def still_hears(source: APIPods, injector: FaultInjector) -> bool:
+    """Tell whether a new pod becomes known, and so everything before it was heard."""
+    injector.put(pod_object("last"))
+    return cpus(source, sandbox("last")) == "2"
 
 
 @pytest.fixture
@@ -106,9 +112,9 @@ def test_pods_of_this_node_are_listed_and_then_watched(injector: FaultInjector) 
     injector.put(pod_object("old", "3"))
     with watching(injector) as (source, heard):
         assert source.wait_until_listed(PATIENCE)
-        assert cpus(source, "old") == "3"
+        assert cpus(source, sandbox("old")) == "3"
         injector.put(pod_object("new", "4"))
-        assert cpus(source, "new") == "4"
+        assert cpus(source, sandbox("new")) == "4"
         assert source.is_live
         assert len(source) == 2
     listed, watched = injector.asked("list")[0], injector.asked("watch")[0]
@@ -144,8 +150,7 @@ def test_a_pod_that_is_deleted_or_has_finished_is_forgotten(injector: FaultInjec
         assert source.wait_until_listed(PATIENCE)
         injector.delete("gone")
         injector.put(pod_object("done", phase="Succeeded"))
-        injector.put(pod_object("last"))
-        assert cpus(source, "last") == "2"  # and so everything before it was heard
+        assert still_hears(source, injector)
         assert len(source) == 2
 
 
@@ -157,8 +162,7 @@ def test_the_mirror_of_a_static_pod_is_known_by_the_uid_that_the_kubelet_uses(in
         assert source.wait_until_listed(PATIENCE)
         assert not_none(source.pod(sandbox("etcd-node-1", "hash", "file"))).uid == "hash"
         injector.delete("etcd-node-1")
-        injector.put(pod_object("last"))
-        assert cpus(source, "last") == "2"
+        assert still_hears(source, injector)
         assert source.pod(sandbox("etcd-node-1", "hash", "file")) is None
 
 
@@ -180,8 +184,7 @@ def test_a_version_that_is_too_old_leads_to_a_new_list_of_the_newest(injector: F
     injector.fail("watch", Fault(status=410), Fault(stream=mark + event))
     with watching(injector) as (source, heard):
         assert injector.wait_for(lambda: len(injector.requests) >= 6)
-        injector.put(pod_object("new"))
-        assert cpus(source, "new") == "2"
+        assert still_hears(source, injector)
     assert [request.what for request in injector.requests[:6]] == ["list", "watch"] * 3
     first, *others = injector.asked("list")
     assert "resourceVersion" in first.query
@@ -193,8 +196,7 @@ def test_a_server_that_finds_every_version_too_old_is_asked_with_pauses(injector
     injector.fail("watch", *[Fault(status=410)] * 4)
     with watching(injector) as (source, heard):
         assert injector.wait_for(lambda: len(injector.asked("watch")) >= 5)
-        injector.put(pod_object("new"))
-        assert cpus(source, "new") == "2"
+        assert still_hears(source, injector)
     assert len(heard.waits) == 3
     assert heard.waits == sorted(heard.waits)
 
@@ -205,9 +207,8 @@ def test_too_many_requests_are_followed_by_the_pause_that_the_server_asks(inject
     injector.fail(what, Fault(status=429, retry_after="7"), Fault(status=429, retry_after="never"), Fault(status=503))
     with watching(injector) as (source, heard):
         assert injector.wait_for(lambda: len(heard.waits) >= 3)
-        injector.put(pod_object("new"))
+        assert still_hears(source, injector)
         assert eventually(lambda: "is restored" in heard.messages())
-        assert cpus(source, "new") == "2"
     assert heard.waits[0] == 7
     assert heard.waits[1] < heard.waits[2] < 7
     assert "status 429" in heard.messages()
@@ -220,8 +221,8 @@ def test_a_cut_watch_goes_on_after_the_last_change_that_was_heard(injector: Faul
     with watching(injector) as (source, heard):
         assert injector.wait_for(lambda: len(injector.requests) >= 3)
         injector.put(pod_object("second"))
-        assert cpus(source, "second") == "2"
-        assert cpus(source, "first") == "2"
+        assert cpus(source, sandbox("second")) == "2"
+        assert cpus(source, sandbox("first")) == "2"
     assert len(injector.asked("list")) == 1
     assert injector.asked("watch")[1].query["resourceVersion"] == "100"
     assert "lost contact" in heard.messages()
@@ -231,8 +232,7 @@ def test_a_server_that_ends_every_watch_at_once_is_asked_with_pauses(injector: F
     injector.fail("watch", *[Fault()] * 5)
     with watching(injector) as (source, heard):
         assert injector.wait_for(lambda: len(heard.waits) >= 5)
-        injector.put(pod_object("new"))
-        assert cpus(source, "new") == "2"
+        assert still_hears(source, injector)
     assert heard.waits == [QUIET_PAUSE] * 5
     assert heard.findings == []
 
@@ -243,8 +243,7 @@ def test_the_end_of_a_watch_in_order_costs_no_pause(injector: FaultInjector) -> 
         for turns in (partial(lambda turn: len(injector.asked("watch")) > turn, turn) for turn in range(3)):
             assert injector.wait_for(turns)
             injector.end_watches()
-        injector.put(pod_object("new"))
-        assert cpus(source, "new") == "2"
+        assert still_hears(source, injector)
     assert len(injector.asked("list")) == 1
     assert all(wait == QUIET_PAUSE for wait in heard.waits)
 
@@ -254,8 +253,7 @@ def test_garbage_ends_the_watch_and_nothing_else(injector: FaultInjector, stream
     injector.fail("watch", Fault(stream=stream))
     with watching(injector) as (source, _):
         assert injector.wait_for(lambda: len(injector.asked("watch")) >= 2)
-        injector.put(pod_object("new"))
-        assert cpus(source, "new") == "2"
+        assert still_hears(source, injector)
 
 
 @pytest.mark.parametrize("fault", [Fault(stream=b"[]"), Fault(stream=b"{oh"), Fault(cut=True), Fault(status=403)])
@@ -264,7 +262,7 @@ def test_a_list_that_cannot_be_read_is_asked_for_again(injector: FaultInjector, 
     injector.fail("list", fault)
     with watching(injector) as (source, heard):
         assert source.wait_until_listed(PATIENCE)
-        assert cpus(source, "web") == "2"
+        assert cpus(source, sandbox("web")) == "2"
     assert len(heard.waits) == 1
     assert "attempt 1" in heard.messages()
 
@@ -289,9 +287,8 @@ def test_what_is_known_stays_while_the_server_is_away_and_nobody_waits(injector:
         assert not source.is_live
         assert source.pod(sandbox("unknown")) is None
         refused.set()
-        injector.put(pod_object("new"))
+        assert still_hears(source, injector)
         assert eventually(lambda: "is restored" in heard.messages())
-        assert cpus(source, "new") == "2"
     assert heard.waits[1:4] == sorted(heard.waits[1:4])
 
 
@@ -300,8 +297,7 @@ def test_a_pod_that_cannot_be_used_is_reported_once_and_left_out(injector: Fault
     injector.put(broken)
     with watching(injector) as (source, heard):
         injector.put(broken)
-        injector.put(pod_object("last"))
-        assert cpus(source, "last") == "2"
+        assert still_hears(source, injector)
         assert len(source) == 1
     (finding,) = heard.findings
     assert finding.subject == "pod uid-broken"
@@ -332,25 +328,20 @@ def write(folder: Path, name: str, cpu: str = "2", *, pod: str = "etcd", number:
     return file
 
 
-def sandbox_manifests(uid: str = "hash-1", name: str = "etcd-node-1", namespace: str = "shop") -> PodSandbox:
+def static(uid: str = "hash-1", name: str = "etcd-node-1", namespace: str = "shop") -> PodSandbox:
     annotations = {"kubernetes.io/config.source": "file", "kubernetes.io/config.hash": uid}
     return PodSandbox("s", uid, name, namespace, annotations=annotations)
-
-
-def cpus_manifests(pods: StaticPods, uid: str = "hash-1") -> str:
-    pod = pods.pod(sandbox_manifests(uid))
-    return "unknown" if pod is None else str(pod.containers[0].requests["cpu"])
 
 
 def test_a_static_pod_is_found_under_its_name_on_the_node(tmp_path: Path) -> None:
     write(tmp_path, "etcd.json")
     pods = StaticPods(tmp_path, "Node-1")
-    pod = not_none(pods.pod(sandbox_manifests()))
+    pod = not_none(pods.pod(static()))
     assert (pod.uid, pod.name, pod.namespace, pod.qos) == ("hash-1", "etcd-node-1", "shop", QoS.GUARANTEED)
     assert is_static(pod), "it is not evicted"
-    assert pods.pod(sandbox_manifests("other", name="etcd-node-2")) is None
-    assert pods.pod(sandbox_manifests("other", name="etcd")) is None
-    assert pods.pod(sandbox_manifests("other", namespace="default")) is None
+    assert pods.pod(static("other", name="etcd-node-2")) is None
+    assert pods.pod(static("other", name="etcd")) is None
+    assert pods.pod(static("other", namespace="default")) is None
 
 
 def test_the_kubelet_does_not_complete_pod_level_resources_of_a_static_pod(tmp_path: Path) -> None:
@@ -358,7 +349,7 @@ def test_the_kubelet_does_not_complete_pod_level_resources_of_a_static_pod(tmp_p
     spec = {"resources": {"limits": limits}, "containers": [{"name": "c", "resources": {"limits": limits}}]}
     manifest = {"metadata": {"name": "etcd", "namespace": "shop"}, "spec": spec}
     (tmp_path / "etcd.json").write_text(json.dumps(manifest), encoding="utf-8")
-    pod = not_none(StaticPods(tmp_path, "node-1").pod(sandbox_manifests()))
+    pod = not_none(StaticPods(tmp_path, "node-1").pod(static()))
     assert pod.resources is not None
     assert (dict(pod.resources.requests), pod.qos) == ({}, QoS.BURSTABLE)
 
@@ -375,12 +366,12 @@ def test_many_static_pods_are_found_by_one_look_at_the_folder(tmp_path: Path, mo
 
     monkeypatch.setattr(Path, "iterdir", counted)
     asked = [
-        sandbox_manifests(),
-        *(sandbox_manifests(f"other{number}", name=f"web{number}-node-1") for number in range(20)),
+        static(),
+        *(static(f"other{number}", name=f"web{number}-node-1") for number in range(20)),
     ]
     assert set(pods.known(asked)) == {"hash-1"}
     assert len(looks) == 1
-    assert set(pods.known([sandbox_manifests()])) == {"hash-1"}
+    assert set(pods.known([static()])) == {"hash-1"}
     assert len(looks) == 1
 
 
@@ -397,13 +388,13 @@ def test_the_recorded_static_pod_is_found_and_agrees(tmp_path: Path) -> None:
 def test_a_changed_manifest_is_another_pod_and_the_running_one_stays_what_it_was(tmp_path: Path) -> None:
     write(tmp_path, "etcd.json", "2")
     pods = StaticPods(tmp_path, "node-1")
-    assert cpus_manifests(pods) == "2"
+    assert cpus(pods, static()) == "2"
     write(tmp_path, "etcd.json", "3", number=2)
-    assert cpus_manifests(pods, "hash-2") == "3"
-    assert cpus_manifests(pods) == "2"
+    assert cpus(pods, static("hash-2")) == "3"
+    assert cpus(pods, static()) == "2"
     (tmp_path / "etcd.json").unlink()
-    assert cpus_manifests(pods, "hash-2") == "3"
-    assert cpus_manifests(pods, "hash-3") == "unknown"
+    assert cpus(pods, static("hash-2")) == "3"
+    assert cpus(pods, static("hash-3")) == "unknown"
 
 
 def test_a_manifest_with_a_uid_of_its_own_is_looked_at_again(tmp_path: Path) -> None:
@@ -413,14 +404,14 @@ def test_a_manifest_with_a_uid_of_its_own_is_looked_at_again(tmp_path: Path) -> 
         del content["status"]
         (tmp_path / "etcd.json").write_text(json.dumps(content))
         os.utime(tmp_path / "etcd.json", ns=(number, number))
-        assert cpus_manifests(pods, "mine") == cpu
+        assert cpus(pods, static("mine")) == cpu
 
 
 def test_a_manifest_that_appears_is_found_at_the_next_question(tmp_path: Path) -> None:
     pods = StaticPods(tmp_path, "node-1")
-    assert cpus_manifests(pods) == "unknown"
+    assert cpus(pods, static()) == "unknown"
     write(tmp_path, "etcd.json")
-    assert cpus_manifests(pods) == "2"
+    assert cpus(pods, static()) == "2"
 
 
 def test_a_refresh_reads_ahead(tmp_path: Path) -> None:
@@ -434,25 +425,22 @@ def test_a_refresh_reads_ahead(tmp_path: Path) -> None:
 
 
 def test_a_single_file_may_stand_in_the_place_of_the_folder(tmp_path: Path) -> None:
-    assert cpus_manifests(StaticPods(write(tmp_path, "etcd.json"), "node-1")) == "2"
+    assert cpus(StaticPods(write(tmp_path, "etcd.json"), "node-1"), static()) == "2"
 
 
-@pytest.mark.parametrize("name", [".etcd.json", ".etcd.yaml.swp"])
-def test_hidden_files_are_left_out_as_the_kubelet_does(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "found"), [(".etcd.json", "unknown"), (".etcd.yaml.swp", "unknown"), ("etcd.json.orig", "2")]
+)
+def test_files_with_any_ending_are_read_and_hidden_ones_are_not(tmp_path: Path, name: str, found: str) -> None:
     write(tmp_path, "other.json").rename(tmp_path / name)
-    assert cpus_manifests(StaticPods(tmp_path, "node-1")) == "unknown"
-
-
-def test_files_with_any_ending_are_read_as_the_kubelet_does(tmp_path: Path) -> None:
-    write(tmp_path, "etcd.json.orig")
-    assert cpus_manifests(StaticPods(tmp_path, "node-1")) == "2"
+    assert cpus(StaticPods(tmp_path, "node-1"), static()) == found
 
 
 def test_two_manifests_of_one_pod_are_reported_and_give_none(tmp_path: Path) -> None:
     findings: list[Finding] = []
     write(tmp_path, "etcd.json", "2")
     write(tmp_path, "etcd.json.bak", "4")
-    assert cpus_manifests(StaticPods(tmp_path, "node-1", report=findings.append)) == "unknown"
+    assert cpus(StaticPods(tmp_path, "node-1", report=findings.append), static()) == "unknown"
     assert findings[0].message == "2 manifests describe the pod shop/etcd: which of them runs is unknown"
 
 
@@ -472,7 +460,7 @@ def test_a_bad_file_is_reported_and_does_not_hide_the_others(tmp_path: Path, nam
     findings: list[Finding] = []
     (tmp_path / "a.yaml").write_bytes(BAD[name])
     write(tmp_path, "etcd.json")
-    assert cpus_manifests(StaticPods(tmp_path, "node-1", report=findings.append)) == "2"
+    assert cpus(StaticPods(tmp_path, "node-1", report=findings.append), static()) == "2"
     (finding,) = findings
     assert finding.subject == str(tmp_path / "a.yaml")
     assert "\n" not in finding.message
@@ -482,22 +470,22 @@ def test_a_folder_that_is_not_there_is_reported_once_and_taken_up_when_it_comes(
     findings: list[Finding] = []
     folder = tmp_path / "manifests"
     pods = StaticPods(folder, "node-1", report=findings.append)
-    assert [cpus_manifests(pods), cpus_manifests(pods)] == ["unknown"] * 2
+    assert [cpus(pods, static()), cpus(pods, static())] == ["unknown"] * 2
     assert [one.message for one in findings] == ["the folder of static pods cannot be read: no such file or directory"]
     folder.mkdir()
     write(folder, "etcd.json")
-    assert cpus_manifests(pods) == "2"
+    assert cpus(pods, static()) == "2"
 
 
 def test_what_is_remembered_is_bounded(tmp_path: Path) -> None:
     write(tmp_path, "etcd.json")
     pods = StaticPods(tmp_path, "node-1")
     for number in range(MOST_REMEMBERED + 10):
-        assert cpus_manifests(pods, f"hash-{number}") == "2"
+        assert cpus(pods, static(f"hash-{number}")) == "2"
     write(tmp_path, "etcd.json", "3", number=2)
-    assert cpus_manifests(pods, f"hash-{MOST_REMEMBERED + 9}") == "2", "a pod that runs keeps its manifest"
-    assert cpus_manifests(pods, "hash-10") == "2"
-    assert cpus_manifests(pods, "hash-9") == "3", "it is read anew"
+    assert cpus(pods, static(f"hash-{MOST_REMEMBERED + 9}")) == "2", "a pod that runs keeps its manifest"
+    assert cpus(pods, static("hash-10")) == "2"
+    assert cpus(pods, static("hash-9")) == "3", "it is read anew"
 
 
 # Pods of the API server while a resize is on its way.

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -84,7 +85,7 @@ class Outside:
 
 @contextmanager
 def writing(
-    injector: FaultInjector, connect: Callable[[], Cluster] | None = None
+    injector: FaultInjector, connect: Callable[[], Cluster] | None = None, **more: Any
 ) -> Iterator[tuple[ClusterWriter, Outside]]:
     outside = Outside(injector)
     writer = ClusterWriter(
@@ -95,6 +96,7 @@ def writing(
         clock=outside.clock,
         wait=outside.wait,
         now=lambda: NOON,
+        **more,
     )
     writer.start()
     try:
@@ -176,24 +178,19 @@ def test_an_eviction_names_the_uid_and_happens_once(injector: FaultInjector) -> 
     assert request.body["metadata"] == {"name": "web-0", "namespace": "shop"}
 
 
-@pytest.mark.parametrize("now", ["gone", "another"])
+@pytest.mark.parametrize("now", ["gone", "another", "going"])
 def test_a_pod_that_is_gone_or_another_one_is_not_evicted(injector: FaultInjector, now: str) -> None:
-    injector.delete("web-0")
+    if now == "going":
+        injector.fail(f"POST {EVICTION}", Fault(status=404))
+    else:
+        injector.delete("web-0")
     if now == "another":
         injector.put(pod_object("web-0", uid="new"))
     with writing(injector) as (writer, outside):
         writer.evict(WEB, "no room")
         assert outside.told("shop/web-0 has ended already")
         assert outside.evictions == 0
-    assert injector.asked(f"POST {EVICTION}") == []
-
-
-def test_a_pod_that_goes_at_the_same_time_needs_no_eviction(injector: FaultInjector) -> None:
-    injector.fail(f"POST {EVICTION}", Fault(status=404))
-    with writing(injector) as (writer, outside):
-        writer.evict(WEB, "no room")
-        assert outside.told("shop/web-0 has ended already")
-    assert len(injector.asked(f"POST {EVICTION}")) == 1
+    assert len(injector.asked(f"POST {EVICTION}")) == (now == "going")
 
 
 def test_an_eviction_that_a_budget_forbids_is_tried_again(injector: FaultInjector) -> None:
@@ -205,18 +202,8 @@ def test_an_eviction_that_a_budget_forbids_is_tried_again(injector: FaultInjecto
     assert [one.severity for one in outside.findings] == ["warning", "info"]
 
 
-def test_an_eviction_that_is_never_allowed_is_given_up_and_may_be_asked_for_again(injector: FaultInjector) -> None:
-    injector.fail(f"POST {EVICTION}", *[Fault(status=429)] * MOST_TRIES)
-    with writing(injector) as (writer, outside):
-        writer.evict(WEB, "no room")
-        assert injector.wait_for(lambda: len(outside.findings) == 2)
-        assert "stays held back" in outside.findings[-1].message
-        writer.evict(WEB, "no room")
-        assert outside.told("was evicted")
-
-
 @pytest.mark.parametrize(("status", "tries", "told"), [(403, 1, 1), (429, MOST_TRIES, 2)])
-def test_a_repeated_eviction_is_complained_about_once(
+def test_an_eviction_that_is_given_up_may_be_asked_for_again_and_is_complained_about_once(
     status: int, tries: int, told: int, injector: FaultInjector
 ) -> None:
     injector.fail(f"POST {EVICTION}", *[Fault(status=status)] * (3 * tries))
@@ -224,6 +211,7 @@ def test_a_repeated_eviction_is_complained_about_once(
         for _retry in range(3):
             writer.evict(WEB, "no room")
             until(lambda: not writer.evicting, "it is given up")
+        assert "stays held back" in outside.findings[-1].message
         writer.evict(WEB, "no room")
         assert outside.told("was evicted")
         assert [one.severity for one in outside.findings] == [*["warning"] * told, "info"]
@@ -302,6 +290,12 @@ def test_the_taint_is_tried_until_it_is_there_and_the_last_wish_counts(injector:
     assert len(injector.asked(f"PATCH {NODE}")) == 2 * MOST_TRIES + 2
 
 
+def fill(writer: ClusterWriter, count: int) -> None:
+    """Let so many events wait, about a pod each."""
+    for number in range(count):
+        writer.event(ClusterEvent(EventSubject("Pod", f"p{number}", f"u{number}", "shop"), "Held", ""))
+
+
 def test_writes_wait_bounded_while_the_server_is_away(injector: FaultInjector, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mooring.agent.pods.writer.MOST_WAITING", 8)
     away = threading.Event()
@@ -314,8 +308,7 @@ def test_writes_wait_bounded_while_the_server_is_away(injector: FaultInjector, m
     with writing(injector, connect) as (writer, outside):
         writer.taint(present=True)
         assert injector.wait_for(lambda: bool(outside.findings))
-        for number in range(20):
-            writer.event(ClusterEvent(EventSubject("Pod", f"p{number}", f"u{number}", "shop"), "Held", ""))
+        fill(writer, 20)
         assert writer.waiting <= 8
         away.set()
         assert outside.told("the node has the taint")
@@ -335,8 +328,7 @@ def test_a_write_that_fails_counts_among_those_that_wait(
     with writing(injector, connect) as (writer, outside):
         writer.evict(WEB, "no room")
         assert begun.wait(PATIENCE)
-        for number in range(8):
-            writer.event(ClusterEvent(EventSubject("Pod", f"p{number}", f"u{number}", "shop"), "Held", ""))
+        fill(writer, 8)
         most: list[int] = []
         monkeypatch.setattr(outside, "report", lambda _: most.append(writer.waiting))
         monkeypatch.setattr(writer, "_report", outside.report)
@@ -368,39 +360,18 @@ def test_stopping_does_not_wait_for_a_server_that_is_away(injector: FaultInjecto
     assert not any(thread.name == "mooring-outward" for thread in threading.enumerate())
 
 
-@dataclass
-class Recorder(NoCluster):
-    """Remembers what it is told."""
-
-    events: list[ClusterEvent] = field(default_factory=list)
-    evicted: list[EventSubject] = field(default_factory=list)
-
-    def event(self, event: ClusterEvent) -> None:
-        self.events.append(event)
-
-    def evict(self, about: EventSubject, message: str) -> None:
-        assert message == "no room"
-        self.evicted.append(about)
-
-    def taint(self, *, present: bool) -> None:
-        raise AssertionError(present)
-
-    def wait_until_tried(self, patience: float) -> bool:
-        raise AssertionError(patience)
-
-    def stop(self, patience: float) -> None:
-        raise AssertionError(patience)
-
-
-def test_what_the_reactor_wants_told_is_passed_on_except_the_eviction_of_a_static_pod() -> None:
-    outward, findings = Recorder(), list[Finding]()
+def test_what_the_reactor_wants_told_is_passed_on_except_the_eviction_of_a_static_pod(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told, findings = list[object](), list[Finding]()
+    outward = NoCluster(findings.append)
+    monkeypatch.setattr(NoCluster, "event", lambda _self, event: told.append(event))
+    monkeypatch.setattr(NoCluster, "evict", lambda _self, about, message: told.append((about, message)))
     web = Pod("uid-web-0", "web-0", "shop")
     static = Pod("hash", "etcd-node-1", "kube-system", annotations={"kubernetes.io/config.source": "file"})
-    effects = (HELD, Evict(web, "no room"), Evict(static, "no room"))
-    for effect in effects:
+    for effect in (HELD, Evict(web, "no room"), Evict(static, "no room")):
         announce(outward, effect, findings.append)
-    assert outward.events == [HELD]
-    assert outward.evicted == [WEB]
+    assert told == [HELD, (WEB, "no room")]
     assert [one.subject for one in findings] == ["kube-system/etcd-node-1"]
 
 
@@ -448,24 +419,20 @@ def tokens(injector: FaultInjector, what: str) -> list[str]:
 def test_every_write_uses_the_account_of_its_switch(injector: FaultInjector, tmp_path: Path) -> None:
     own = [AgentAccount.EVENTS.value, AgentAccount.EVICT.value, AgentAccount.TAINT.value]
     file = write_kubeconfig(tmp_path, injector, *own)
-    writer = ClusterWriter(connector(file), "node-1", own=own_accounts(file))
-    writer.start()
-    writer.taint(present=True)
-    writer.event(ClusterEvent(WEB, "Held", "no room"))
-    writer.evict(WEB, "no room")
-    writer.stop(PATIENCE)
+    with writing(injector, connector(file), own=own_accounts(file)) as (writer, _):
+        writer.taint(present=True)
+        writer.event(ClusterEvent(WEB, "Held", "no room"))
+        writer.evict(WEB, "no room")
     assert set(tokens(injector, f"PATCH {NODE}")) == {"of mooring-agent-taint"}
-    assert tokens(injector, "POST /apis/events.k8s.io/v1/namespaces/shop/events") == ["of mooring-agent-events"]
-    assert tokens(injector, "POST /api/v1/namespaces/shop/pods/web-0/eviction") == ["of mooring-agent-evict"]
+    assert tokens(injector, f"POST {EVENTS}") == ["of mooring-agent-events"]
+    assert tokens(injector, f"POST {EVICTION}") == ["of mooring-agent-evict"]
 
 
 def test_a_switch_without_an_account_uses_the_current_context(injector: FaultInjector, tmp_path: Path) -> None:
     file = write_kubeconfig(tmp_path, injector, AgentAccount.PUBLISH.value)
     assert set(own_accounts(file)) == {AgentAccount.PUBLISH}
-    writer = ClusterWriter(connector(file), "node-1", own=own_accounts(file))
-    writer.start()
-    writer.taint(present=True)
-    writer.stop(PATIENCE)
+    with writing(injector, connector(file), own=own_accounts(file)) as (writer, _):
+        writer.taint(present=True)
     assert set(tokens(injector, f"PATCH {NODE}")) == {"of usual"}
 
 
