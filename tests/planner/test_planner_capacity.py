@@ -14,13 +14,12 @@ from tests.laws.strategies_whole_node import UNIT, Hardware, configurations, har
 from tests.plans import started_plan
 from tests.values import not_none
 
+from mooring import CPUSet, Machine
 from mooring.answers.base.plan import Plan, Question
 from mooring.answers.capacity.answer import ADMITTED, ALIGNED, EMPTY_REFUSES, Capacity, capacity_of, largest_requests
 from mooring.answers.capacity.eviction import Subject, evictions, named_subject, replica
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
-from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.machine import Machine
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.kubelet.events import ended
 from mooring.engine.kubelet.kubelet import Kubelet

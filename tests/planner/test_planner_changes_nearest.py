@@ -271,7 +271,7 @@ def test_an_admitted_pod_needs_no_change(question: Question, data: st.DataObject
 # Another amount makes of a pod the one that its manifest describes with that amount.
 
 
-TWO_NODES = replace(parse_compact("sockets=2 cores=8 threads=2 memory=32Gi"), findings=())
+THREADED = replace(parse_compact("sockets=2 cores=8 threads=2 memory=32Gi"), findings=())
 CONFIG = KubeletConfig(
     cpu_manager_policy="static",
     reserved_system_cpus="0,8",
@@ -339,6 +339,6 @@ def test_a_stored_pod_keeps_its_resources() -> None:
 def test_no_change_is_proposed_that_makes_the_pod_burstable() -> None:
     pod = pod_from_object(NOTHING_SHARED, source="pod.yaml")
     assert pod.qos is QoS.GUARANTEED
-    found = nearest_changes(Question(TWO_NODES, CONFIG, pods=(pod,)), pod.uid, 100)
+    found = nearest_changes(Question(THREADED, CONFIG, pods=(pod,)), pod.uid, 100)
     assert found
     assert not any(isinstance(change, Amount) and change.container for one in found for change in one.changes)

@@ -19,6 +19,7 @@ from msgspec import structs
 from tests.patience import until
 from tests.planner.compared import FIGURES, SMALL, STATIC, machine, outcome, pod, pods, run_trial, trace, varied
 
+from mooring import CPUSet, Machine
 from mooring.answers.base.changes.configuration import AlignmentPromise
 from mooring.answers.base.plan import Plan, Question, RefusedPlan, make_plan
 from mooring.answers.base.scenario import replay_scenario
@@ -39,9 +40,7 @@ from mooring.answers.compare.measures import (
 from mooring.answers.compare.trial import SharedKubelet, StrandedCPUsPart, Trial
 from mooring.answers.compare.variant import ALL_OPTIONS, Dimension, Variant, changes_between, option_sets
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
-from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import StartRefusal
-from mooring.engine.core.machine import Machine
 from mooring.engine.core.pod import Container, Pod, QoS
 from mooring.engine.core.topology import discover_topology
 from mooring.engine.devicemanager.state import Device

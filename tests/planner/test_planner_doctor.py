@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from itertools import chain, combinations, permutations
 from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.explain.refused_starts import RecordedStart, recorded_starts
 from tests.planner.doctor_nodes import CONFIG, MACHINE, GiB, config
+from tests.planner.recordings import recorded, some
 from tests.values import not_none
 
-from mooring import load_machine
+from mooring import CPUSet, Machine, Pod, load_machine
+from mooring.answers.base.answering import RESTART
 from mooring.answers.base.plan import Plan, Question, RefusedPlan, make_plan
 from mooring.answers.doctor.answer import DiagnosisDocument, EntryHolder, ProblemPart
 from mooring.answers.doctor.cpu_checks import repaired_cpu
@@ -24,11 +29,8 @@ from mooring.engine.checkpoint.cpu_file import cpu_state_text, load_cpu_state
 from mooring.engine.checkpoint.memory_file import memory_state_text
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
-from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import KubeletCrashError
-from mooring.engine.core.machine import Machine
 from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode
-from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.policy import StaticPolicy
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.cpumanager.static import start as start_cpu
@@ -676,3 +678,129 @@ def has_repairable_error(diagnosis: DiagnosisDocument) -> bool:
     """Tell whether something is wrong that a repair could remove: a file that is gone cannot be written again."""
     errors = {problem.code for problem in diagnosis.all_problems if problem.severity == "error"}
     return not diagnosis.starts or bool(errors - {"MOOR-345"})
+
+
+RECORDINGS = {"state-files.jsonl.gz": 363, "admission-lifecycle-restart.jsonl.gz": 199}
+"""File -> refused starts."""
+NOTHING = ("", "null", "[]")
+"""The only texts among the recordings that say nothing, so that deletion is all that is left."""
+
+CAUSES = (
+    (r"configured policy .* differs from state checkpoint policy", {"MOOR-305"}),
+    (r"checkpoint is corrupted", {"MOOR-303"}),
+    (r"checkpoint data: unexpected end of JSON input", {"MOOR-301", "MOOR-302"}),
+    (r"unexpected end of JSON input|invalid character", {"MOOR-301"}),
+    (r"unmarshal string into Go struct field CPUManagerCheckpointV2.entries of type map", {"MOOR-304"}),
+    (r"json: cannot unmarshal", {"MOOR-302"}),
+    (r"could not parse (default CPU set|cpuset)", {"MOOR-306"}),
+    (r"default cpuset cannot be empty", {"MOOR-310"}),
+    (r"overlaps with default cpuset", {"MOOR-311"}),
+    (r"not all reserved cpus", {"MOOR-313", "MOOR-315"}),
+    (r"some of strictly reserved cpus", {"MOOR-314"}),
+    (r"current set of available CPUs", {"MOOR-313", "MOOR-316", "MOOR-317"}),
+    (r"the expected machine state is different", {"MOOR-330", "MOOR-331", "MOOR-332", "MOOR-333", "MOOR-335"}),
+    (r"machine state can not be empty", {"MOOR-334"}),
+    (r"the memory assignment uses", {"MOOR-336"}),
+    (r"not a subset of online-cpus|references a NUMA node", {"MOOR-350"}),
+)
+"""The kubelet's words -> codes of which one must be among the errors."""
+
+DAMAGE = {
+    "alloc": {"MOOR-332"},
+    "assign": {"MOOR-335"},
+    "blocksize": {"MOOR-335"},
+    "cells": {"MOOR-335"},
+    "freeres": {"MOOR-335"},
+    "sysres": {"MOOR-333"},
+    "total": {"MOOR-332"},
+    "nodegone": {"MOOR-330", "MOOR-334"},
+    "nonode": {"MOOR-336"},
+    "emptyms": {"MOOR-334"},
+}
+"""How the recording damaged a memory state file that the kubelet read and refused -> the code for just that."""
+
+
+@lru_cache(maxsize=2)
+def refused_starts(name: str) -> tuple[RecordedStart, ...]:
+    return tuple(start for start in recorded_starts(name) if start.error)
+
+
+def errors(diagnosis: DiagnosisDocument) -> set[str]:
+    return {problem.code for problem in diagnosis.all_problems if problem.severity == "error"}
+
+
+def wanted(message: str) -> set[str]:
+    """Return the codes one of which is the cause; of a difference of CPU sets exactly what the two sets say."""
+    sets = re.search(r'available CPUs "([^"]*)" doesn\'t match with CPUs in state "([^"]*)"', message)
+    if sets:
+        machine, state = (CPUSet.parse(text) for text in sets.groups())
+        return {"MOOR-317"} if machine - state else {"MOOR-313", "MOOR-316"}
+    return next(codes for pattern, codes in CAUSES if re.search(pattern, message))
+
+
+@pytest.mark.corpus
+@pytest.mark.parametrize("part", range(3))
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_every_refused_start_has_its_cause_and_a_repair_that_starts(name: str, part: int) -> None:
+    found = refused_starts(name)
+    assert len(found) == RECORDINGS[name]
+    for start in some(found[part::3]):
+        question = replace(start.question, active=())
+        diagnosis = diagnose(question)
+        assert not diagnosis.starts
+        assert diagnosis.start_error == start.error, start.id
+        codes = errors(diagnosis)
+        assert codes & wanted(start.error), (start.id, codes, start.error)
+        assert "MOOR-351" not in codes, start.id
+        if start.stage != "start":
+            assert "MOOR-350" in codes
+            assert not diagnosis.repairs
+            continue
+        assert diagnosis.repairs, start.id
+        for repair in diagnosis.repairs:
+            text = question.files.cpu if repair.file.startswith("cpu") else question.files.memory
+            assert (repair.action == "delete") == (text in NOTHING), (start.id, text)
+        node = question.machine.info, question.config, question.mooring
+        assert refusal_of(start_kubelet(*node, with_repairs(question.files, diagnosis.repairs))) is None, start.id
+
+
+@pytest.mark.corpus
+def test_damage_that_the_recording_describes_is_what_is_named() -> None:
+    notes = {line["id"]: line.get("note", "") for line in recorded("state-files.jsonl.gz")}
+    seen = set()
+    for start in refused_starts("state-files.jsonl.gz"):
+        damage = dict(word.split(":", 1) for word in notes[start.id].split()).get("memory", "")
+        if "start memory manager error: [memorymanager]" not in start.error or damage not in DAMAGE:
+            continue
+        codes = errors(diagnose(replace(start.question, active=())))
+        assert codes & DAMAGE[damage], (start.id, damage, codes)
+        seen.add(damage)
+    assert seen == set(DAMAGE)
+
+
+@pytest.mark.corpus
+def test_a_repaired_node_is_sound() -> None:
+    for start in (start for name in RECORDINGS for start in refused_starts(name)[::16]):
+        diagnosis = diagnose(start.question)
+        again = diagnose(replace(start.question, files=with_repairs(start.question.files, diagnosis.repairs)))
+        # No file keeps the kubelet from moving pods at a later start, which it names as an error too.
+        is_whole = errors(again) <= {RESTART} and not again.repairs
+        assert is_whole or "MOOR-350" in errors(diagnosis), (start.id, errors(again))
+
+
+@pytest.mark.corpus
+def test_files_on_which_the_kubelet_started_have_no_error_that_it_looks_for() -> None:
+    looks_for = {code for _, codes in CAUSES for code in codes} - {"MOOR-311", "MOOR-313"}
+    started = [start for start in recorded_starts("state-files.jsonl.gz") if not start.error]
+    for start in started[::4]:
+        diagnosis = diagnose(replace(start.question, active=()))
+        assert diagnosis.starts
+        assert not errors(diagnosis) & looks_for, start.id
+        assert not any(file.kubelet_message for file in diagnosis.files)
+
+
+def test_a_start_without_files_is_sound() -> None:
+    question = replace(refused_starts("state-files.jsonl.gz")[0].question, files=StateTexts(), active=())
+    diagnosis = diagnose(question)
+    assert diagnosis.sound
+    assert [file.format for file in diagnosis.files] == ["", ""]
