@@ -6,8 +6,9 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, reduce
 from itertools import chain, combinations, permutations
+from operator import or_
 from random import Random
 
 import pytest
@@ -22,9 +23,8 @@ from mooring import CPUSet, Machine, Pod, load_machine
 from mooring.answers.base.answering import RESTART
 from mooring.answers.base.plan import Plan, Question, RefusedPlan, make_plan
 from mooring.answers.doctor.answer import DiagnosisDocument, EntryHolder, ProblemPart
-from mooring.answers.doctor.cpu_checks import repaired_cpu
 from mooring.answers.doctor.diagnosis import diagnose, with_repairs
-from mooring.answers.doctor.memory_checks import repaired_memory
+from mooring.answers.doctor.reports import repair_cpu, repair_memory
 from mooring.engine.checkpoint.cpu_file import cpu_state_text, load_cpu_state
 from mooring.engine.checkpoint.memory_file import memory_state_text
 from mooring.engine.core.bits import CPUMask
@@ -63,6 +63,12 @@ def looked_at(
 def severities(diagnosis: DiagnosisDocument) -> dict[str, str]:
     # A memory file alone lacks the CPU manager's; that has tests of its own.
     return {problem.code: problem.severity for problem in diagnosis.all_problems if problem.code != "MOOR-345"}
+
+
+def made(found: KubeletConfig) -> Settings:
+    settings_ = build_settings(found, MooringConfig(), MACHINE)
+    assert isinstance(settings_, Settings), settings_
+    return settings_
 
 
 def memory_with(entries: Mapping[str, tuple[Block, ...]]) -> MemoryState:
@@ -116,32 +122,44 @@ def test_two_pods_with_one_cpu_are_an_error_although_the_kubelet_starts() -> Non
     assert [dropped.holder for dropped in found.repairs[0].dropped] == [EntryHolder("v", "a")]
 
 
-def test_a_group_of_unlike_nodes_crashes_the_kubelet_and_loses_its_entry() -> None:
-    state = memory_with({"u": (Block((0, 1), "memory", 3 * GiB // 2),)})
-    found = looked_at(memory=state)
-    assert not found.starts
-    assert "the kubelet crashes" in found.start_error
-    assert severities(found) == {"MOOR-337": "error"}
-    assert [dropped.holder for dropped in found.repairs[0].dropped] == [EntryHolder("u", "a")]
-
-
-def test_a_null_node_is_reported_as_a_crash() -> None:
-    found = looked_at(memory='{"policyName":"Static","machineState":{"0":null},"checksum":0}')
-    assert severities(found) == {"MOOR-337": "error"}
-    assert found.repairs[0].text is not None
-
-
-def test_groups_that_depend_on_the_order_are_a_warning() -> None:
-    blocks = {"u": (Block((0, 1), "memory", 4096),), "v": (Block((0,), "memory", 4096),)}
-    found = looked_at(cpu_state(0b1111, {}), memory_with(blocks))
-    assert severities(found) == {"MOOR-338": "warning"}
-    assert found.sound
-
-
-def test_more_than_there_is_is_a_warning() -> None:
-    found = looked_at(memory=memory_with({"u": (Block((1,), "memory", 5 * GiB),)}))
-    assert severities(found) == {"MOOR-339": "warning"}
-    assert "5 GiB of memory on NUMA node 1, which can assign 1 GiB" in found.all_problems[0].message
+@pytest.mark.parametrize(
+    ("memory", "code", "words", "dropped"),
+    [
+        pytest.param(
+            memory_with({"u": (Block((0, 1), "memory", 3 * GiB // 2),)}),
+            "MOOR-337",
+            "the kubelet crashes",
+            [EntryHolder("u", "a")],
+            id="unlike nodes in a group",
+        ),
+        pytest.param(
+            '{"policyName":"Static","machineState":{"0":null},"checksum":0}', "MOOR-337", "is null", [], id="null node"
+        ),
+        pytest.param(
+            memory_with({"u": (Block((0, 1), "memory", 4096),), "v": (Block((0,), "memory", 4096),)}),
+            "MOOR-338",
+            "only by chance",
+            None,
+            id="groups by order",
+        ),
+        pytest.param(
+            memory_with({"u": (Block((1,), "memory", 5 * GiB),)}),
+            "MOOR-339",
+            "5 GiB of memory on NUMA node 1, which can assign 1 GiB",
+            None,
+            id="more than there is",
+        ),
+    ],
+)
+def test_memory_on_which_the_kubelet_crashes_is_an_error_and_what_it_bears_a_warning(
+    memory: MemoryState | str, code: str, words: str, dropped: list[EntryHolder] | None
+) -> None:
+    """What is dropped is None where the kubelet starts."""
+    found = looked_at(cpu_state(0b1111, {}), memory)
+    assert severities(found) == {code: "warning" if dropped is None else "error"}
+    assert words in " ".join([found.start_error, *(one.message for one in found.all_problems)])
+    assert (found.sound, found.starts) == (dropped is None, dropped is None)
+    assert [one.holder for repair in found.repairs for one in repair.dropped] == (dropped or [])
 
 
 def test_cpus_without_memory_are_files_of_two_moments() -> None:
@@ -199,7 +217,8 @@ def test_a_claim_whose_pods_are_gone_is_in_order() -> None:
     found = looked_at_claims(0b1001, {"claim:u": {"shop/cpus/numa0/fast": 0b0010, "shop/cpus/numa1/slow": 0b0100}})
     assert (found.sound, found.all_problems) == (True, [])
     entries = {"claim:u": {"shop/cpus/numa0/fast": 0b0010}, "p": {"a": 0b1000}}
-    assert not looked_at_claims(0b0101, entries, pod("p", 1)).all_problems
+    beside = looked_at_claims(0b0101, entries, pod("p", 1))
+    assert (beside.all_problems, beside.files[0].containers) == ([], 1)
 
 
 @pytest.mark.parametrize(
@@ -215,10 +234,7 @@ def test_a_claim_whose_pods_are_gone_is_in_order() -> None:
     ],
 )
 def test_an_entry_that_no_claim_is_given_is_reported(entries: dict[str, int], words: str) -> None:
-    held = 0
-    for cpus in entries.values():
-        held |= cpus
-    found = looked_at_claims(0b1111 & ~held, {"claim:u": entries})
+    found = looked_at_claims(0b1111 & ~reduce(or_, entries.values()), {"claim:u": entries})
     [problem] = about_claims(found)
     assert problem.message.startswith(words)
     assert problem.severity == "warning"
@@ -247,11 +263,6 @@ def test_a_cpu_of_a_pod_and_a_claim_is_damage_and_the_repair_keeps_the_claim_bef
     assert repaired.assignments == {"claim:u": {"shop/cpus/numa0/fast": 0b0010}, "p": {"a": 0b1000}}
     [dropped] = repair.dropped
     assert dropped.why == "claim shop/cpus (fast) holds CPU 1 too"
-
-
-def test_claims_are_not_counted_as_containers() -> None:
-    entries = {"claim:u": {"shop/cpus/numa0/fast": 0b0010}, "p": {"a": 0b1000}}
-    assert looked_at_claims(0b0101, entries).files[0].containers == 1
 
 
 # State files with CPUs that went offline since they were written.
@@ -430,12 +441,6 @@ def test_the_kubelet_starts_on_what_was_written_and_running_containers_keep_thei
     assert needed >= {*TEXTS, "machine", "reserved", "policy"} - {"another file"}, seen
 
 
-def made(found: KubeletConfig) -> Settings:
-    settings_ = build_settings(found, MooringConfig(), MACHINE)
-    assert isinstance(settings_, Settings), settings_
-    return settings_
-
-
 def subsets(things: Iterable[object]) -> Iterator[tuple[object, ...]]:
     known = list(things)
     return chain.from_iterable(combinations(known, size) for size in range(len(known) + 1))
@@ -497,8 +502,9 @@ def some_pool_starts(policy: StaticPolicy, state: CPUState, units: Iterable[obje
 @settings(max_examples=80)
 @given(CPU_STATES, st.booleans(), st.booleans())
 def test_no_state_keeps_more_cpu_entries(state: CPUState, strict: bool, pods: bool) -> None:
-    policy = not_none(made(config(strict=strict, pods=pods)).cpu)
-    repaired, lost = repaired_cpu(policy, state, ())
+    settings_ = made(config(strict=strict, pods=pods))
+    policy = not_none(settings_.cpu)
+    repaired, lost = repair_cpu(settings_, state, ())
     kept = cpu_units(repaired, pods=pods)
     units = cpu_units(state, pods=pods)
     assert kept <= units
@@ -518,23 +524,23 @@ def test_no_state_keeps_more_cpu_entries(state: CPUState, strict: bool, pods: bo
 
 
 def test_entries_of_running_pods_go_before_others() -> None:
-    policy = not_none(made(config()).cpu)
+    settings_ = made(config())
     state = cpu_state(0b1001, {"u1": {"a": 0b0110}, "u2": {"a": 0b0100}})
-    assert set(repaired_cpu(policy, state, ())[0].assignments) == {"u1"}
-    assert set(repaired_cpu(policy, state, {"u2"})[0].assignments) == {"u2"}
+    assert set(repair_cpu(settings_, state, ())[0].assignments) == {"u1"}
+    assert set(repair_cpu(settings_, state, {"u2"})[0].assignments) == {"u2"}
 
 
 def test_the_entry_that_stands_against_fewer_is_kept() -> None:
-    policy = not_none(made(config()).cpu)
+    settings_ = made(config())
     state = cpu_state(0b0001, {"u1": {"a": 0b1110}, "u2": {"a": 0b0010}, "u3": {"a": 0b0100}})
-    repaired, lost = repaired_cpu(policy, state, ())
+    repaired, lost = repair_cpu(settings_, state, ())
     assert set(repaired.assignments) == {"u2", "u3"}
     assert [(dropped.holder.uid, dropped.why) for dropped in lost] == [("u1", "pod u2 holds CPU 1 too")]
 
 
 def test_a_pool_that_strict_reservation_left_empty_takes_back_the_smallest_entry() -> None:
-    policy = not_none(made(config(strict=True)).cpu)
-    repaired, lost = repaired_cpu(policy, cpu_state(0, {"u1": {"a": 0b0110}, "u2": {"a": 0b1000}}), ())
+    settings_ = made(config(strict=True))
+    repaired, lost = repair_cpu(settings_, cpu_state(0, {"u1": {"a": 0b0110}, "u2": {"a": 0b1000}}), ())
     assert repaired == cpu_state(0b1000, {"u1": {"a": 0b0110}})
     assert lost[0].why == "no CPU would be left for the shared pool"
 
@@ -586,9 +592,10 @@ def some_accounts_start(policy: MemoryPolicy, state: MemoryState) -> bool:
 @settings(max_examples=80)
 @given(MEMORY_STATES, st.booleans())
 def test_no_state_keeps_more_memory_entries(state: MemoryState, pods: bool) -> None:
-    policy = not_none(made(config(pods=pods)).memory)
+    settings_ = made(config(pods=pods))
+    policy = not_none(settings_.memory)
     state = state if pods else replace(state, pods={})
-    repaired, lost = repaired_memory(policy, state, ())
+    repaired, lost = repair_memory(settings_, state, ())
     kept = set(repaired.assignments)
     assert isinstance(start_memory(policy, repaired), MemoryState)
     assert {uid: state.assignments[uid] for uid in kept} == repaired.assignments
@@ -602,17 +609,6 @@ def test_no_state_keeps_more_memory_entries(state: MemoryState, pods: bool) -> N
 
 
 QUESTION = Question(Machine("small", MACHINE), CONFIG)
-
-
-@settings(max_examples=60)
-@given(CPU_STATES, MEMORY_STATES, st.booleans(), st.booleans(), st.booleans())
-def test_random_states_are_repaired_to_sound_ones(
-    cpu: CPUState, memory: MemoryState, strict: bool, before: bool, after: bool
-) -> None:
-    texts = StateTexts(
-        cpu_state_text(cpu, pod_level=before, baselines=False), memory_state_text(memory, pod_level=before)
-    )
-    check(replace(QUESTION, config=config(strict=strict, pods=after), files=texts))
 
 
 MUTATIONS = st.lists(
@@ -638,21 +634,19 @@ def mutated(text: str, mutations: Iterable[tuple[int, str, str]]) -> str:
     return text
 
 
-@settings(max_examples=120)
-@given(CPU_STATES, MEMORY_STATES, MUTATIONS, MUTATIONS, st.sampled_from(("static", "none")), st.booleans())
-def test_damaged_files_are_repaired_to_sound_ones(
-    cpu: CPUState,
-    memory: MemoryState,
-    for_cpu: list[tuple[int, str, str]],
-    for_memory: list[tuple[int, str, str]],
-    policy: str,
-    pods: bool,
+@settings(max_examples=180)
+@given(CPU_STATES, MEMORY_STATES, st.data())
+def test_random_states_and_damaged_files_are_repaired_to_sound_ones(
+    cpu: CPUState, memory: MemoryState, data: st.DataObject
 ) -> None:
+    strict, before, after, is_off = (data.draw(st.booleans()) for _ in range(4))
     texts = StateTexts(
-        mutated(cpu_state_text(cpu, pod_level=True, baselines=False), for_cpu),
-        mutated(memory_state_text(memory, pod_level=True), for_memory),
+        mutated(cpu_state_text(cpu, pod_level=before, baselines=False), data.draw(MUTATIONS)),
+        mutated(memory_state_text(memory, pod_level=before), data.draw(MUTATIONS)),
     )
-    check(replace(QUESTION, config=replace(config(pods=pods), cpu_manager_policy=policy), files=texts))
+    asked = config(strict=strict and not is_off, pods=after)
+    policy = "none" if is_off else "static"
+    check(replace(QUESTION, config=replace(asked, cpu_manager_policy=policy), files=texts))
 
 
 def check(question: Question) -> None:
