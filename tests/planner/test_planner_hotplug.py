@@ -26,7 +26,7 @@ from mooring.answers.base.scenario import replay_scenario
 from mooring.documents.of_kubelet import pod_resources_document
 from mooring.engine.core.config import CPU_HOTPLUG, MIXED_CPUS, KubeletConfig, MooringConfig
 from mooring.engine.core.errors import InputError
-from mooring.engine.node.isolation import ANNOTATION
+from mooring.engine.node.providers import ANNOTATION
 from mooring.explanations.lines import story_lines
 from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.pods.scenario import scenario

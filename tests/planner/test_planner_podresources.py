@@ -15,7 +15,7 @@ from mooring.engine.core.pod import Container, ContainerKind, Pod, PodResources,
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.node import Node
-from mooring.engine.node.isolation import (
+from mooring.engine.node.providers import (
     Isolation,
     container_runs_without_quota,
     cpu_isolation,

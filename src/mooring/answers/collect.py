@@ -20,8 +20,7 @@ from mooring.views.console import new_table
 
 with lazily():
     from mooring.answers.base.inputs import collection as collect_inputs
-    from mooring.published import cluster_access as access
-    from mooring.published import cluster_archive as archive
+    from mooring.published import cluster_objects
 
 
 _SHOWN = 20
@@ -125,8 +124,8 @@ def command(
 def _cluster(kubeconfig: str, context: str, to: str, form: str) -> int:
     """Pack a cluster."""
     with output.needs_extra("fleet", source="mooring collect --cluster"):
-        objects = access.read_cluster(kubeconfig, context)
-    collected = archive.ClusterArchive(objects, collect_inputs.captured_now())
+        objects = cluster_objects.read_cluster(kubeconfig, context)
+    collected = cluster_objects.ClusterArchive(objects, collect_inputs.captured_now())
     packed = collected.packed() if to else b""
     if to:
         write_answer(packed, to)

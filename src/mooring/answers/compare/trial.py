@@ -34,8 +34,7 @@ from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.start import NotStarted, opened
 from mooring.engine.memorymanager.state import Block
 from mooring.engine.node import Decision, Node
-from mooring.engine.node.isolation import Isolation, cpu_isolation
-from mooring.engine.node.providers import Providers
+from mooring.engine.node.providers import Isolation, Providers, cpu_isolation
 from mooring.engine.node.resources import check_amounts, pod_requests
 from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.hints import Hint

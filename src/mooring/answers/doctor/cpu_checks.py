@@ -22,7 +22,7 @@ from typing import TypeVar
 from mooring.answers.base.plan_findings import HELD_TWICE, RESERVED_HELD
 from mooring.answers.doctor.answer import DroppedEntryPart, EntryHolder, ProblemPart, problem
 from mooring.answers.doctor.answer import dropped as dropped_entry
-from mooring.engine.checkpoint.contents import CPUContents
+from mooring.engine.checkpoint.salvage import CPUContents
 from mooring.engine.core.bits import NO_CPUS, CPUMask
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.cpumanager.policy import StaticPolicy

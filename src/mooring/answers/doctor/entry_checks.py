@@ -39,8 +39,8 @@ from mooring.engine.extensions.owners import OwnerKind, state_owner
 from mooring.engine.kubelet.kubelet import StateTexts
 from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node.settings import CPU_FILE, MEMORY_FILE, Settings
+from mooring.engine.releases.catalog import state_file_rules
 from mooring.engine.releases.gates import known_gates
-from mooring.engine.releases.state_files import state_file_rules
 from mooring.explanations.phrases import plural
 from mooring.explanations.reason import POOL_EMPTY
 

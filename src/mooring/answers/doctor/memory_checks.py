@@ -17,7 +17,7 @@ from dataclasses import replace
 from mooring.answers.doctor.answer import DroppedEntryPart, EntryHolder, ProblemPart, problem
 from mooring.answers.doctor.answer import dropped as dropped_entry
 from mooring.answers.doctor.cpu_checks import only
-from mooring.engine.checkpoint.contents import MemoryContents
+from mooring.engine.checkpoint.salvage import MemoryContents
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.machineinfo import HIGHEST_NODE
 from mooring.engine.memorymanager.facts import StartLeftToChance

@@ -22,13 +22,24 @@ from mooring.answers.doctor.answer import (
 from mooring.answers.doctor.cpu_checks import Held, check_cpu_state, repaired_cpu
 from mooring.answers.doctor.memory_checks import blocks_text, check_memory_state, repaired_memory
 from mooring.engine.checkpoint import formats
-from mooring.engine.checkpoint.contents import CPUContents, MemoryContents, Unreadable, cpu_contents, memory_contents
 from mooring.engine.checkpoint.cpu_file import cpu_family
 from mooring.engine.checkpoint.gojson import TypeFault
 from mooring.engine.checkpoint.goscan import JSONObject, JSONSyntaxError, parse_prefix
 from mooring.engine.checkpoint.gotypes import DATA_MEMBERS, MEMBERS
 from mooring.engine.checkpoint.memory_file import memory_family
-from mooring.engine.checkpoint.salvage import DEPTH, Salvage, containers_in, member, salvaged, unknown_members
+from mooring.engine.checkpoint.salvage import (
+    DEPTH,
+    CPUContents,
+    MemoryContents,
+    Salvage,
+    Unreadable,
+    containers_in,
+    cpu_contents,
+    member,
+    memory_contents,
+    salvaged,
+    unknown_members,
+)
 from mooring.engine.core.bits import NO_CPUS, list_text
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.gotext import quote
@@ -37,7 +48,7 @@ from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node.settings import CPU_FILE, MEMORY_FILE, Settings
-from mooring.engine.releases.state_files import pod_file_versions, state_file_rules
+from mooring.engine.releases.catalog import pod_file_versions, state_file_rules
 from mooring.explanations.phrases import cpus_text, joined, plural
 
 
@@ -171,20 +182,20 @@ def _read(
         what: an entry should be, in words.
     """
     answer = formats.read_checkpoint(text, family)
-    salvage = salvaged(text, family, intact=isinstance(answer, formats.Checkpoint))
+    salvage = salvaged(text, family, intact=not isinstance(answer, formats.Unread))
     problems = [_problem(file, text, answer, salvage)] if isinstance(answer, formats.Unread) else []
     problems += _newer(file, text, salvage, family)
     contents = read(salvage) if salvage is not None else None
     # Of a JSON null the kubelet still reads a policy, none.
     salvaged_policy = contents.state.policy if contents is not None else ""
-    found = salvaged_policy if isinstance(answer, formats.Unread) else answer.members["policyName"]
+    found = salvaged_policy if isinstance(answer, formats.Unread) else answer[0]["policyName"]
     # A file that the kubelet cannot read says something about its policy only when it names one.
-    if found != configured and (found or isinstance(answer, formats.Checkpoint)):
+    if found != configured and (found or not isinstance(answer, formats.Unread)):
         written = f"was written under policy {quote(found)}" if found else "names no policy"
         problems.append(problem("MOOR-305", file, configured=quote(configured), written=written))
     if contents is not None:
         problems += _unreadable(file, contents.unreadable, what)
-    trusted = salvage is not None and (isinstance(answer, formats.Checkpoint) or salvage.trusted)
+    trusted = salvage is not None and (not isinstance(answer, formats.Unread) or salvage.trusted)
     return contents, problems, trusted
 
 

@@ -301,7 +301,7 @@ def _upgrade(inputs: NodeInputs, new: ChosenRelease) -> tuple[AnyPlan, UpgradeDo
     mooring = replace(configuration.mooring, release=old)
     noticed: list[Finding] = [*inputs.findings, *new.findings]
     active, pods = inputs.pods(PodGates.of_node(configuration.kubelet, mooring), noticed.append)
-    devices = inputs.devices((*active.running, *active.bound, *pods, *active.pending))
+    devices, _ = inputs.devices((*active.running, *active.bound, *pods, *active.pending))
     if inputs.options.strict:
         check_strict(noticed)
 

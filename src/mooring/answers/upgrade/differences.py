@@ -25,6 +25,7 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.pod import Pod
 from mooring.engine.core.release import MANAGER_GATES, SWITCHES, FeatureGates, Gate, Release
 from mooring.engine.node.settings import CPU_FILE, MEMORY_FILE
+from mooring.engine.releases.catalog import pod_file_versions, state_file_rules
 from mooring.engine.releases.config_fields import (
     CPU_OPTIONS,
     DEFAULT_HISTORY,
@@ -35,7 +36,6 @@ from mooring.engine.releases.config_fields import (
 from mooring.engine.releases.gates import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY, known_gates
 from mooring.engine.releases.rule import ReleaseRule, standing
 from mooring.engine.releases.rules import RULES
-from mooring.engine.releases.state_files import pod_file_versions, state_file_rules
 from mooring.explanations.phrases import cpus_text, nodes
 
 POD_LEVEL_GATE = "PodLevelResourceManagers"
