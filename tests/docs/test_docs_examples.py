@@ -51,12 +51,9 @@ def test_a_wrong_output_is_found_and_the_right_one_is_written(documented: Module
 
 
 def test_a_yaml_block_with_a_file_name_becomes_that_file(documented: ModuleType, tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(
-        "```yaml\n# file: a.yaml\nkind: Pod\n```\n```console\n$ cat a.yaml\nkind: Pod\n```\n", encoding="utf-8"
-    )
-    _, mismatches = documented.run_page(page)
-    assert mismatches == []
+    page, file = tmp_path / "page.md", "```yaml\n# file: a.yaml\nkind: Pod\n```\n"
+    page.write_text(f"{file}```console\n$ cat a.yaml\nkind: Pod\n```\n", encoding="utf-8")
+    assert documented.run_page(page)[1] == []
 
 
 def test_python_blocks_of_a_page_share_a_session(documented: ModuleType, tmp_path: Path) -> None:

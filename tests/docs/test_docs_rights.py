@@ -76,11 +76,8 @@ def test_every_account_that_writes_objects_of_nodes_has_a_policy_in_force(rights
 
 
 def test_the_policy_on_taints_is_about_the_taint_that_the_agent_writes(rights: ModuleType) -> None:
-    [policy] = [
-        one
-        for one in rights.documents("ValidatingAdmissionPolicy")
-        if one["metadata"]["name"] == AgentAccount.TAINT.value
-    ]
+    policies = {one["metadata"]["name"]: one for one in rights.documents("ValidatingAdmissionPolicy")}
+    policy = policies[AgentAccount.TAINT.value]
     text = " ".join(validation["expression"] for validation in policy["spec"]["validations"])
     assert text.count(f'taint.key != "{TAINT}" || taint.effect != "{EFFECT}"') == 2
 
@@ -111,9 +108,8 @@ def opened(pod: dict[str, Any], container: dict[str, Any]) -> set[str]:
     folders = {one["name"]: one["hostPath"]["path"] for one in pod["volumes"] if "hostPath" in one}
     mounts = container.get("volumeMounts", [])
     on_node = {one["mountPath"]: folders[one["name"]] for one in mounts if one["name"] in folders}
-    found = {
-        f"{folders[one['name']]}{'' if one.get('readOnly') else ' +w'}" for one in mounts if one["name"] in folders
-    }
+    of_node = (one for one in mounts if one["name"] in folders)
+    found = {f"{folders[one['name']]}{'' if one.get('readOnly') else ' +w'}" for one in of_node}
     for mount in (one["mountPath"] for one in mounts if one["name"] == "nothing"):
         [(above, path)] = [(above, path) for above, path in on_node.items() if mount.startswith(f"{above}/")]
         found.add(f"-{path}{mount.removeprefix(above)}")
@@ -121,10 +117,8 @@ def opened(pod: dict[str, Any], container: dict[str, Any]) -> set[str]:
 
 
 _KUBELET = "/var/lib/kubelet"
-_OBSERVER = {
-    _KUBELET,
-    *(f"-{_KUBELET}/{name}" for name in ("checkpoints", "pki", "plugins", "plugins_registry", "pods")),
-}
+_HIDDEN = ("checkpoints", "pki", "plugins", "plugins_registry", "pods")
+_OBSERVER = {_KUBELET, *(f"-{_KUBELET}/{name}" for name in _HIDDEN)}
 _FOLDERS = {f"{_KUBELET}/checkpoints", f"{_KUBELET}/pki"}
 OPENED = {
     "mooring-agent agent": {
@@ -161,9 +155,8 @@ def test_the_page_lists_what_pods_open_of_their_node(rights: ModuleType) -> None
     page = rights.PAGE.read_text(encoding="utf-8")
     _, _, section = page.partition("## Files of a node")
     for name, what in OPENED.items():
-        [line] = [
-            one for one in section.splitlines() if what and one.startswith(f"* `{name.replace(' ', '`, `')}`: ")
-        ] or [""]
+        start = f"* `{name.replace(' ', '`, `')}`: "
+        line = next((one for one in section.splitlines() if one.startswith(start)), "")
         assert all(f"`{one.strip('-').removesuffix(' +w')}`" in line for one in what), name
 
 
@@ -174,7 +167,6 @@ def test_the_example_names_the_token_files_that_the_manifests_write(rights: Modu
     assert set(own) == {AgentAccount.TAINT, AgentAccount.PUBLISH}
     files = {one["name"]: one["user"].get("tokenFile") for one in content["users"]}
     for account in own:
-        folders = [
-            volume["hostPath"]["path"] for volume in daemon(rights, account.value)["volumes"] if "hostPath" in volume
-        ]
+        volumes = daemon(rights, account.value)["volumes"]
+        folders = [volume["hostPath"]["path"] for volume in volumes if "hostPath" in volume]
         assert [f"{folder}/token" for folder in folders] == [files[account.value]]

@@ -7,10 +7,9 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from tests.laws.strategies_whole_node import configurations, hardware, pods
 
+from mooring import Machine, Pod
 from mooring.answers.base.plan import Question, make_plan
 from mooring.engine.core.config import KubeletConfig
-from mooring.engine.core.machine import Machine
-from mooring.engine.core.pod import Pod
 from mooring.inputs.machines.compact import parse_compact
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,13 +14,12 @@ from tests.laws.strategies_whole_node import UNIT, Hardware, configurations, har
 from tests.plans import started_plan
 from tests.values import not_none
 
+from mooring import CPUSet, Machine
 from mooring.answers.base.plan import Plan, Question
 from mooring.answers.capacity.answer import ADMITTED, ALIGNED, EMPTY_REFUSES, Capacity, capacity_of, largest_requests
 from mooring.answers.capacity.eviction import Subject, evictions, named_subject, replica
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
-from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.machine import Machine
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.kubelet.events import ended
 from mooring.engine.kubelet.kubelet import Kubelet
@@ -32,57 +31,46 @@ from mooring.inputs.machines.compact import parse_compact
 LAW = settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 
 
-@dataclass(frozen=True, slots=True)
-class Story:
-    """A node with pods, and the shape to be counted."""
-
-    question: Question
-    shape: Pod
-
-
 @st.composite
-def stories(draw: st.DrawFn) -> Story:
+def stories(draw: st.DrawFn) -> Subject:
+    """Draw a node with pods, and the shape to be counted."""
     made: Hardware = draw(hardware())
     config = replace(draw(configurations()), max_pods=draw(st.sampled_from([4, 12])))
     others = tuple(draw(pods(f"other{number}")) for number in range(draw(st.integers(0, 4))))
     question = Question(Machine("drawn", made.info), config, pods=others, devices=made.devices)
-    return Story(question, draw(pods("shape")))
+    return Subject(draw(pods("shape")), question)
 
 
 @st.composite
-def stories_with_offline_cpus(draw: st.DrawFn) -> Story:
+def stories_with_offline_cpus(draw: st.DrawFn) -> Subject:
     """Some of the pods run already when CPUs go offline."""
     story = draw(stories())
-    question = story.question
-    cut = draw(st.integers(0, len(question.pods)))
+    question, cut = story.question, draw(st.integers(0, len(story.question.pods)))
     cpus = [cpu for node in question.machine.info.topology for core in node.cores for cpu in core.thread_ids]
-    offline = CPUSet.of(*draw(st.sets(st.sampled_from(cpus), max_size=len(cpus) // 2)))
-    return replace(
-        story,
-        question=replace(
-            question,
-            config=replace(question.config, cpu_manager_policy="static"),
-            mooring=MooringConfig(extensions=frozenset({"cpu-hotplug"})),
-            active=question.pods[:cut],
-            pods=question.pods[cut:],
-            offline=offline,
-        ),
+    changed = replace(
+        question,
+        config=replace(question.config, cpu_manager_policy="static"),
+        mooring=MooringConfig(extensions=frozenset({"cpu-hotplug"})),
+        active=question.pods[:cut],
+        pods=question.pods[cut:],
+        offline=CPUSet.of(*draw(st.sets(st.sampled_from(cpus), max_size=len(cpus) // 2))),
     )
+    return replace(story, question=changed)
 
 
-def asked(story: Story) -> Capacity:
-    capacity = capacity_of(Subject(story.shape, story.question))
+def asked(story: Subject) -> Capacity:
+    capacity = capacity_of(story)
     assume(capacity.can_be_asked)
     return capacity
 
 
 @LAW
 @given(stories() | stories_with_offline_cpus())
-def test_a_plan_admits_as_many_replicas_as_were_counted_and_refuses_the_next(story: Story) -> None:
+def test_a_plan_admits_as_many_replicas_as_were_counted_and_refuses_the_next(story: Subject) -> None:
     capacity = asked(story)
     fit = [one.pod for one in capacity.replicas]
     after = not_none(started_plan(story.question).kubelet)
-    clones = [*fit, replica(story.shape, len(fit) + 1, after.node.active)]
+    clones = [*fit, replica(story.pod, len(fit) + 1, after.node.active)]
     plan = started_plan(replace(story.question, pods=(*story.question.pods, *clones)))
     answers = plan.answers[-len(clones) :]
     assert [answer.admitted for answer in answers] == [True] * len(fit) + [False]
@@ -96,7 +84,7 @@ def test_a_plan_admits_as_many_replicas_as_were_counted_and_refuses_the_next(sto
 
 @LAW
 @given(stories() | stories_with_offline_cpus())
-def test_whoever_follows_an_advice_gets_the_replica_in(story: Story) -> None:
+def test_whoever_follows_an_advice_gets_the_replica_in(story: Subject) -> None:
     capacity = asked(story)
     assert isinstance(capacity.plan, Plan)
     kubelet = capacity.plan.kubelet
@@ -108,15 +96,15 @@ def test_whoever_follows_an_advice_gets_the_replica_in(story: Story) -> None:
                 after, _ = after.admit(one.pod)
             for gone in eviction.pods:
                 after = ended(after, gone.uid)
-            place = not_none(placed(after, replica(story.shape, advice.replica, after.node.active)))
+            place = not_none(placed(after, replica(story.pod, advice.replica, after.node.active)))
             if advice.goal == ALIGNED:
                 assert len(place.nodes) < len(capacity.document.replicas[advice.replica - 1].numa_nodes)
 
 
 @LAW
 @given(stories())
-def test_the_answer_is_a_document_whatever_the_node(story: Story) -> None:
-    capacity = capacity_of(Subject(story.shape, story.question))
+def test_the_answer_is_a_document_whatever_the_node(story: Subject) -> None:
+    capacity = capacity_of(story)
     document = capacity.document
     assert document.count == len(document.replicas) == len(capacity.replicas)
     assert document.enough is bool(capacity.replicas)
@@ -133,7 +121,7 @@ def now_and_largest(question: Question) -> tuple[Kubelet, Sequence[Any]]:
 
 @LAW
 @given(stories())
-def test_no_larger_request_is_admitted_than_the_largest(story: Story) -> None:
+def test_no_larger_request_is_admitted_than_the_largest(story: Subject) -> None:
     now, resources = now_and_largest(story.question)
     for one in resources:
         step = one.step if is_counted(one, now.node) else max(one.step, UNIT // 4)
@@ -158,7 +146,7 @@ def test_no_larger_request_is_admitted_than_the_largest(story: Story) -> None:
 
 @LAW
 @given(stories(), st.sampled_from(["best-effort", "restricted"]))
-def test_amounts_that_are_led_elsewhere_are_not_admitted_on_their_node(story: Story, policy: str) -> None:
+def test_amounts_that_are_led_elsewhere_are_not_admitted_on_their_node(story: Subject, policy: str) -> None:
     config = replace(
         story.question.config,
         cpu_manager_policy="static",
@@ -328,11 +316,11 @@ def test_a_larger_pod_may_be_admitted_where_a_smaller_one_is_refused() -> None:
 
 @LAW
 @given(stories() | stories_with_offline_cpus())
-def test_evictions_that_release_too_few_cpus_would_be_found_not_to_help(story: Story) -> None:
+def test_evictions_that_release_too_few_cpus_would_be_found_not_to_help(story: Subject) -> None:
     after = asked(story).after
     assert isinstance(after, Plan)
     refused = after.kubelet
-    wanted, modest = replace(story.shape, uid="another"), Pod("another", "modest")
+    wanted, modest = replace(story.pod, uid="another"), Pod("another", "modest")
 
     def fits(kubelet: Kubelet) -> bool:
         return placed(kubelet, wanted) is not None

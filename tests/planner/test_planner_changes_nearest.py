@@ -170,6 +170,7 @@ def _got(answer: Answer) -> object:
 
 
 ANY = questions() | tight_questions()
+FEW = settings(deadline=None, max_examples=25)
 
 
 @settings(deadline=None, max_examples=60)
@@ -194,7 +195,7 @@ def test_the_course_is_the_plan(question: Question) -> None:
         assert course.after.node.cpu == plan.kubelet.node.cpu or not all(one.admitted for one in plan.answers)
 
 
-@settings(deadline=None, max_examples=25)
+@FEW
 @given(ANY)
 def test_every_proposal_applied_admits_the_pod_and_everybody_else(question: Question) -> None:
     plan = make_plan(question)
@@ -204,12 +205,9 @@ def test_every_proposal_applied_admits_the_pod_and_everybody_else(question: Ques
         for proposal in nearest_changes(question, pod.uid, limit=100):
             after = make_plan(applied(question, proposal.changes))
             now = {answer.pod.uid for answer in after.answers if answer.admitted and answer.pod.uid not in after.left}
-            gone = {change.pod.uid for change in proposal.changes if isinstance(change, PodRemoval)}
-            back = {
-                f"{change.pod.uid}{AGAIN}"
-                for change in proposal.changes
-                if isinstance(change, PodRemoval) and change.comes_back
-            }
+            removals = [change for change in proposal.changes if isinstance(change, PodRemoval)]
+            gone = {change.pod.uid for change in removals}
+            back = {f"{change.pod.uid}{AGAIN}" for change in removals if change.comes_back}
             assert pod.uid in now, proposal
             assert (was - gone) | back <= now, proposal
             answer = next(one for one in after.answers if one.pod.uid == pod.uid)
@@ -239,7 +237,7 @@ def test_proposals_are_ranked_by_cost_and_a_lower_limit_gives_the_first_of_them(
             assert nearest_changes(question, pod.uid, limit) == every[:limit]
 
 
-@settings(deadline=None, max_examples=25)
+@FEW
 @given(ANY)
 def test_what_a_family_costs_at_least_is_what_its_members_cost(question: Question) -> None:
     for pod in refused(question):
@@ -250,7 +248,7 @@ def test_what_a_family_costs_at_least_is_what_its_members_cost(question: Questio
             assert all(least <= proposal.cost for proposal in family(search))
 
 
-@settings(deadline=None, max_examples=25)
+@FEW
 @given(ANY)
 def test_the_options_of_a_proposal_mean_its_changes(question: Question) -> None:
     for pod in refused(question):
@@ -259,7 +257,7 @@ def test_the_options_of_a_proposal_mean_its_changes(question: Question) -> None:
             assert tuple(read) == proposal.changes
 
 
-@settings(deadline=None, max_examples=25)
+@FEW
 @given(ANY, st.data())
 def test_an_admitted_pod_needs_no_change(question: Question, data: st.DataObject) -> None:
     plan = make_plan(question)
@@ -271,7 +269,7 @@ def test_an_admitted_pod_needs_no_change(question: Question, data: st.DataObject
 # Another amount makes of a pod the one that its manifest describes with that amount.
 
 
-TWO_NODES = replace(parse_compact("sockets=2 cores=8 threads=2 memory=32Gi"), findings=())
+THREADED = replace(parse_compact("sockets=2 cores=8 threads=2 memory=32Gi"), findings=())
 CONFIG = KubeletConfig(
     cpu_manager_policy="static",
     reserved_system_cpus="0,8",
@@ -286,24 +284,18 @@ def manifest(whole: dict[str, Any], **limits: dict[str, Any]) -> dict[str, Any]:
     return {"metadata": {"name": "pl"}, "spec": {"resources": whole, "containers": containers}}
 
 
-LIMITS = manifest({"limits": {"cpu": 8, "memory": "4Gi"}}, a={"cpu": 4, "memory": "1Gi"}, b={"cpu": 4, "memory": "3Gi"})
-REQUESTS = manifest(
-    {"requests": {"cpu": 6, "memory": "2Gi"}}, a={"cpu": 4, "memory": "1Gi"}, b={"cpu": 2, "memory": "1Gi"}
-)
-NOTHING_SHARED = manifest(
-    {"limits": {"cpu": 8, "memory": "4Gi"}},
-    a={"cpu": 4, "memory": "1Gi"},
-    b={"cpu": 4, "memory": "2Gi"},
-    c={"memory": "1Gi"},
-)
+FOUR = {"cpu": 4, "memory": "1Gi"}
+WHOLE = {"limits": {"cpu": 8, "memory": "4Gi"}}
+LIMITS = manifest(WHOLE, a=FOUR, b={"cpu": 4, "memory": "3Gi"})
+REQUESTS = manifest({"requests": {"cpu": 6, "memory": "2Gi"}}, a=FOUR, b={"cpu": 2, "memory": "1Gi"})
+NOTHING_SHARED = manifest(WHOLE, a=FOUR, b={"cpu": 4, "memory": "2Gi"}, c={"memory": "1Gi"})
 """The containers with exclusive CPUs use all CPUs of the pod."""
 
 
 def edited(content: dict[str, Any], container: str, part: str, resource: str, amount: str) -> dict[str, Any]:
     changed = deepcopy(content)
-    places = {one["name"]: one["resources"] for one in changed["spec"]["containers"]} | {
-        "": changed["spec"]["resources"]
-    }
+    spec = changed["spec"]
+    places = {"": spec["resources"], **{one["name"]: one["resources"] for one in spec["containers"]}}
     places[container].setdefault(part, {})[resource] = amount
     return changed
 
@@ -339,6 +331,6 @@ def test_a_stored_pod_keeps_its_resources() -> None:
 def test_no_change_is_proposed_that_makes_the_pod_burstable() -> None:
     pod = pod_from_object(NOTHING_SHARED, source="pod.yaml")
     assert pod.qos is QoS.GUARANTEED
-    found = nearest_changes(Question(TWO_NODES, CONFIG, pods=(pod,)), pod.uid, 100)
+    found = nearest_changes(Question(THREADED, CONFIG, pods=(pod,)), pod.uid, 100)
     assert found
     assert not any(isinstance(change, Amount) and change.container for one in found for change in one.changes)

@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import cache
 from itertools import combinations, groupby, islice
 from multiprocessing import active_children
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +17,9 @@ from hypothesis import strategies as st
 from msgspec import structs
 from tests.patience import until
 from tests.planner.compared import FIGURES, SMALL, STATIC, machine, outcome, pod, pods, run_trial, trace, varied
+from tests.planner.recordings import machines, scenarios
 
+from mooring import CPUSet, Machine
 from mooring.answers.base.changes.configuration import AlignmentPromise
 from mooring.answers.base.plan import Plan, Question, RefusedPlan, make_plan
 from mooring.answers.base.scenario import replay_scenario
@@ -39,9 +40,7 @@ from mooring.answers.compare.measures import (
 from mooring.answers.compare.trial import SharedKubelet, StrandedCPUsPart, Trial
 from mooring.answers.compare.variant import ALL_OPTIONS, Dimension, Variant, changes_between, option_sets
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
-from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import StartRefusal
-from mooring.engine.core.machine import Machine
 from mooring.engine.core.pod import Container, Pod, QoS
 from mooring.engine.core.topology import discover_topology
 from mooring.engine.devicemanager.state import Device
@@ -50,8 +49,7 @@ from mooring.engine.kubelet.kubelet import StateTexts
 from mooring.engine.kubelet.start import refusal_of, start_kubelet
 from mooring.explanations.phrases import fewest_elements
 from mooring.inputs.machines.loader import load_machine
-from mooring.inputs.machines.machineinfo_json import machines_of_lines
-from mooring.inputs.pods.scenario import Scenario, load_scenarios, scenario
+from mooring.inputs.pods.scenario import scenario
 
 ASKED = trace([*pods(3, 8, 2), pod("with-init", 2, init=4), pod("huge", 40)])
 VARIANTS = varied(machine(), STATIC, *ALL_OPTIONS)
@@ -66,9 +64,8 @@ def test_all_options_are_all_sets_of_cpu_options_times_policies_scopes_and_topol
 def test_the_legal_combinations_are_those_with_which_the_kubelet_starts() -> None:
     small = machine(SMALL)
     variants = varied(small, STATIC, *ALL_OPTIONS)
-    starts = [
-        refusal_of(start_kubelet(small.info, one.config, MooringConfig(), StateTexts())) is None for one in variants
-    ]
+    node = MooringConfig(), StateTexts()
+    starts = [refusal_of(start_kubelet(small.info, one.config, *node)) is None for one in variants]
     found = compare(trace(pods(2)), variants)
     assert len(found.variants) == sum(starts) == 392
     assert sum(one.count for one in found.document.left_out) == len(variants) - sum(starts)
@@ -125,9 +122,8 @@ def test_changes_lead_from_the_given_configuration_to_the_combination() -> None:
     for one in option_sets(STATIC, ALL_OPTIONS, 4):
         changes = changes_between(STATIC, one)
         assert (changes == ()) == (replace(one, feature_gates={}) == STATIC)
-        assert [(change.after, change.before) for change in changes_between(one, STATIC)] == [
-            (change.before, change.after) for change in changes
-        ]
+        back = [(change.after, change.before) for change in changes_between(one, STATIC)]
+        assert back == [(change.before, change.after) for change in changes]
 
 
 def figures() -> st.SearchStrategy[VariantPart]:
@@ -172,7 +168,7 @@ def test_entries_are_in_the_order_of_their_keys(by: str) -> None:
     assert keys == sorted(keys)
 
 
-def test_a_group_decides_alike_and_is_led_by_what_changes_least() -> None:
+def test_a_group_decides_alike_and_is_led_by_what_changes_least_and_every_pod_has_its_answer() -> None:
     variants = compared().document.variants
     assert [one.group for one in variants] == sorted(one.group for one in variants)
     for _, found in groupby(variants, key=lambda one: one.group):
@@ -180,16 +176,9 @@ def test_a_group_decides_alike_and_is_led_by_what_changes_least() -> None:
         assert len({one.figures for one in group}) == 1
         changes = [len(one.changes) for one in group]
         assert changes == sorted(changes)
-
-
-def test_pods_that_nobody_admits_are_named() -> None:
+    assert {one.admitted + sum(one.rejected.values()) for one in variants} == {len(ASKED.pods)} == {5}
     assert compared().document.never_admitted == ["default/huge"]
     assert not compared().is_yes
-
-
-def test_every_pod_is_admitted_or_has_a_reason() -> None:
-    for found in compared().document.variants:
-        assert found.admitted + sum(found.rejected.values()) == len(ASKED.pods) == 5
 
 
 def test_without_room_for_a_trace_nothing_was_asked() -> None:
@@ -271,9 +260,6 @@ def test_combinations_that_share_runs_have_the_outcomes_that_they_have_alone() -
 # A trial decides what a plan and a replay decide; resizes of a trace are left out, with a finding.
 
 
-CORPORA = Path(__file__).resolve().parents[1] / "corpora"
-
-
 def planned(variant: Variant, asked: list[Pod], active: tuple[Pod, ...] = (), files: StateTexts | None = None) -> None:
     """Check that a trial and a plan of the same give the same."""
     told = Trace(tuple(Admit(one) for one in asked), active, files or StateTexts())
@@ -297,8 +283,8 @@ def replaced(decision: Any) -> tuple[Any, ...]:
 @given(st.sampled_from(VARIANTS), st.lists(st.integers(1, 12), min_size=1, max_size=8), st.booleans())
 @settings(deadline=None, max_examples=40)
 def test_a_trial_decides_what_a_plan_decides(variant: Variant, cpus: list[int], running: bool) -> None:
-    asked = pods(*cpus)
-    planned(variant, asked[1:], tuple(asked[:1])) if running else planned(variant, asked)
+    asked, first = pods(*cpus), 1 if running else 0
+    planned(variant, asked[first:], tuple(asked[:first]))
 
 
 def test_the_node_resources_check_comes_after_the_managers() -> None:
@@ -316,24 +302,17 @@ def test_state_files_are_continued_from() -> None:
     planned(Variant("x", machine(), KubeletConfig()), [pod("new", 4)], tuple(pods(4)), first.files)
 
 
-def recorded(name: str, count: int) -> list[Scenario]:
-    found = (case for case in load_scenarios(CORPORA / name) if isinstance(case, Scenario))
-    return list(islice(found, count))
-
-
 @pytest.mark.parametrize("name", ["admission-lifecycle-restart.jsonl.gz", "admission-memory.jsonl.gz"])
 def test_a_trial_of_a_recording_decides_what_was_recorded(name: str) -> None:
-    described = machines_of_lines((CORPORA / "machines.jsonl").read_bytes(), "machines")
-    machines = {one.name: one.info for one in described}
     checked = 0
-    for case in recorded(name, 80):
+    for case in islice(scenarios(name), 80):
         if case.devices or any(isinstance(step, Restart) and step.kubelet is not None for step in case.steps):
             continue
-        answer = replay_scenario(case, machines)
+        answer = replay_scenario(case, machines())
         told, findings = trace_of_scenario(case)
         assert findings == ()
         # Recordings are of the managers alone: what the node resources check refuses would be another story.
-        trial = run_trial(told, Variant("x", Machine("x", machines[case.machine]), case.kubelet))
+        trial = run_trial(told, Variant("x", Machine("x", machines()[case.machine]), case.kubelet))
         if any(one.decision.reason.startswith("OutOf") for one in trial.admissions):
             continue
         checked += 1
@@ -378,7 +357,7 @@ def test_a_running_pod_that_the_kubelet_refuses_is_lost() -> None:
 
 
 def test_a_configuration_in_the_trace_gives_way_to_the_compared_one() -> None:
-    cases = recorded("admission-lifecycle-restart.jsonl.gz", 20)
+    cases = islice(scenarios("admission-lifecycle-restart.jsonl.gz"), 20)
     case = next(one for one in cases if any(isinstance(step, Restart) and step.kubelet for step in one.steps))
     told, findings = trace_of_scenario(case)
     assert [finding.code for finding in findings] == ["MOOR-721"]

@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache, reduce
 from itertools import chain, combinations, permutations
+from operator import or_
 from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.explain.refused_starts import RecordedStart, recorded_starts
 from tests.planner.doctor_nodes import CONFIG, MACHINE, GiB, config
+from tests.planner.recordings import recorded, some
 from tests.values import not_none
 
-from mooring import load_machine
+from mooring import CPUSet, Machine, Pod, load_machine
+from mooring.answers.base.answering import RESTART
 from mooring.answers.base.plan import Plan, Question, RefusedPlan, make_plan
 from mooring.answers.doctor.answer import DiagnosisDocument, EntryHolder, ProblemPart
-from mooring.answers.doctor.cpu_checks import repaired_cpu
 from mooring.answers.doctor.diagnosis import diagnose, with_repairs
-from mooring.answers.doctor.memory_checks import repaired_memory
+from mooring.answers.doctor.reports import repair_cpu, repair_memory
 from mooring.engine.checkpoint.cpu_file import cpu_state_text, load_cpu_state
 from mooring.engine.checkpoint.memory_file import memory_state_text
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
-from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import KubeletCrashError
-from mooring.engine.core.machine import Machine
 from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode
-from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.policy import StaticPolicy
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.cpumanager.static import start as start_cpu
@@ -61,6 +63,12 @@ def looked_at(
 def severities(diagnosis: DiagnosisDocument) -> dict[str, str]:
     # A memory file alone lacks the CPU manager's; that has tests of its own.
     return {problem.code: problem.severity for problem in diagnosis.all_problems if problem.code != "MOOR-345"}
+
+
+def made(found: KubeletConfig) -> Settings:
+    settings_ = build_settings(found, MooringConfig(), MACHINE)
+    assert isinstance(settings_, Settings), settings_
+    return settings_
 
 
 def memory_with(entries: Mapping[str, tuple[Block, ...]]) -> MemoryState:
@@ -114,32 +122,44 @@ def test_two_pods_with_one_cpu_are_an_error_although_the_kubelet_starts() -> Non
     assert [dropped.holder for dropped in found.repairs[0].dropped] == [EntryHolder("v", "a")]
 
 
-def test_a_group_of_unlike_nodes_crashes_the_kubelet_and_loses_its_entry() -> None:
-    state = memory_with({"u": (Block((0, 1), "memory", 3 * GiB // 2),)})
-    found = looked_at(memory=state)
-    assert not found.starts
-    assert "the kubelet crashes" in found.start_error
-    assert severities(found) == {"MOOR-337": "error"}
-    assert [dropped.holder for dropped in found.repairs[0].dropped] == [EntryHolder("u", "a")]
-
-
-def test_a_null_node_is_reported_as_a_crash() -> None:
-    found = looked_at(memory='{"policyName":"Static","machineState":{"0":null},"checksum":0}')
-    assert severities(found) == {"MOOR-337": "error"}
-    assert found.repairs[0].text is not None
-
-
-def test_groups_that_depend_on_the_order_are_a_warning() -> None:
-    blocks = {"u": (Block((0, 1), "memory", 4096),), "v": (Block((0,), "memory", 4096),)}
-    found = looked_at(cpu_state(0b1111, {}), memory_with(blocks))
-    assert severities(found) == {"MOOR-338": "warning"}
-    assert found.sound
-
-
-def test_more_than_there_is_is_a_warning() -> None:
-    found = looked_at(memory=memory_with({"u": (Block((1,), "memory", 5 * GiB),)}))
-    assert severities(found) == {"MOOR-339": "warning"}
-    assert "5 GiB of memory on NUMA node 1, which can assign 1 GiB" in found.all_problems[0].message
+@pytest.mark.parametrize(
+    ("memory", "code", "words", "dropped"),
+    [
+        pytest.param(
+            memory_with({"u": (Block((0, 1), "memory", 3 * GiB // 2),)}),
+            "MOOR-337",
+            "the kubelet crashes",
+            [EntryHolder("u", "a")],
+            id="unlike nodes in a group",
+        ),
+        pytest.param(
+            '{"policyName":"Static","machineState":{"0":null},"checksum":0}', "MOOR-337", "is null", [], id="null node"
+        ),
+        pytest.param(
+            memory_with({"u": (Block((0, 1), "memory", 4096),), "v": (Block((0,), "memory", 4096),)}),
+            "MOOR-338",
+            "only by chance",
+            None,
+            id="groups by order",
+        ),
+        pytest.param(
+            memory_with({"u": (Block((1,), "memory", 5 * GiB),)}),
+            "MOOR-339",
+            "5 GiB of memory on NUMA node 1, which can assign 1 GiB",
+            None,
+            id="more than there is",
+        ),
+    ],
+)
+def test_memory_on_which_the_kubelet_crashes_is_an_error_and_what_it_bears_a_warning(
+    memory: MemoryState | str, code: str, words: str, dropped: list[EntryHolder] | None
+) -> None:
+    """What is dropped is None where the kubelet starts."""
+    found = looked_at(cpu_state(0b1111, {}), memory)
+    assert severities(found) == {code: "warning" if dropped is None else "error"}
+    assert words in " ".join([found.start_error, *(one.message for one in found.all_problems)])
+    assert (found.sound, found.starts) == (dropped is None, dropped is None)
+    assert [one.holder for repair in found.repairs for one in repair.dropped] == (dropped or [])
 
 
 def test_cpus_without_memory_are_files_of_two_moments() -> None:
@@ -197,7 +217,8 @@ def test_a_claim_whose_pods_are_gone_is_in_order() -> None:
     found = looked_at_claims(0b1001, {"claim:u": {"shop/cpus/numa0/fast": 0b0010, "shop/cpus/numa1/slow": 0b0100}})
     assert (found.sound, found.all_problems) == (True, [])
     entries = {"claim:u": {"shop/cpus/numa0/fast": 0b0010}, "p": {"a": 0b1000}}
-    assert not looked_at_claims(0b0101, entries, pod("p", 1)).all_problems
+    beside = looked_at_claims(0b0101, entries, pod("p", 1))
+    assert (beside.all_problems, beside.files[0].containers) == ([], 1)
 
 
 @pytest.mark.parametrize(
@@ -213,10 +234,7 @@ def test_a_claim_whose_pods_are_gone_is_in_order() -> None:
     ],
 )
 def test_an_entry_that_no_claim_is_given_is_reported(entries: dict[str, int], words: str) -> None:
-    held = 0
-    for cpus in entries.values():
-        held |= cpus
-    found = looked_at_claims(0b1111 & ~held, {"claim:u": entries})
+    found = looked_at_claims(0b1111 & ~reduce(or_, entries.values()), {"claim:u": entries})
     [problem] = about_claims(found)
     assert problem.message.startswith(words)
     assert problem.severity == "warning"
@@ -245,11 +263,6 @@ def test_a_cpu_of_a_pod_and_a_claim_is_damage_and_the_repair_keeps_the_claim_bef
     assert repaired.assignments == {"claim:u": {"shop/cpus/numa0/fast": 0b0010}, "p": {"a": 0b1000}}
     [dropped] = repair.dropped
     assert dropped.why == "claim shop/cpus (fast) holds CPU 1 too"
-
-
-def test_claims_are_not_counted_as_containers() -> None:
-    entries = {"claim:u": {"shop/cpus/numa0/fast": 0b0010}, "p": {"a": 0b1000}}
-    assert looked_at_claims(0b0101, entries).files[0].containers == 1
 
 
 # State files with CPUs that went offline since they were written.
@@ -428,12 +441,6 @@ def test_the_kubelet_starts_on_what_was_written_and_running_containers_keep_thei
     assert needed >= {*TEXTS, "machine", "reserved", "policy"} - {"another file"}, seen
 
 
-def made(found: KubeletConfig) -> Settings:
-    settings_ = build_settings(found, MooringConfig(), MACHINE)
-    assert isinstance(settings_, Settings), settings_
-    return settings_
-
-
 def subsets(things: Iterable[object]) -> Iterator[tuple[object, ...]]:
     known = list(things)
     return chain.from_iterable(combinations(known, size) for size in range(len(known) + 1))
@@ -495,8 +502,9 @@ def some_pool_starts(policy: StaticPolicy, state: CPUState, units: Iterable[obje
 @settings(max_examples=80)
 @given(CPU_STATES, st.booleans(), st.booleans())
 def test_no_state_keeps_more_cpu_entries(state: CPUState, strict: bool, pods: bool) -> None:
-    policy = not_none(made(config(strict=strict, pods=pods)).cpu)
-    repaired, lost = repaired_cpu(policy, state, ())
+    settings_ = made(config(strict=strict, pods=pods))
+    policy = not_none(settings_.cpu)
+    repaired, lost = repair_cpu(settings_, state, ())
     kept = cpu_units(repaired, pods=pods)
     units = cpu_units(state, pods=pods)
     assert kept <= units
@@ -516,23 +524,23 @@ def test_no_state_keeps_more_cpu_entries(state: CPUState, strict: bool, pods: bo
 
 
 def test_entries_of_running_pods_go_before_others() -> None:
-    policy = not_none(made(config()).cpu)
+    settings_ = made(config())
     state = cpu_state(0b1001, {"u1": {"a": 0b0110}, "u2": {"a": 0b0100}})
-    assert set(repaired_cpu(policy, state, ())[0].assignments) == {"u1"}
-    assert set(repaired_cpu(policy, state, {"u2"})[0].assignments) == {"u2"}
+    assert set(repair_cpu(settings_, state, ())[0].assignments) == {"u1"}
+    assert set(repair_cpu(settings_, state, {"u2"})[0].assignments) == {"u2"}
 
 
 def test_the_entry_that_stands_against_fewer_is_kept() -> None:
-    policy = not_none(made(config()).cpu)
+    settings_ = made(config())
     state = cpu_state(0b0001, {"u1": {"a": 0b1110}, "u2": {"a": 0b0010}, "u3": {"a": 0b0100}})
-    repaired, lost = repaired_cpu(policy, state, ())
+    repaired, lost = repair_cpu(settings_, state, ())
     assert set(repaired.assignments) == {"u2", "u3"}
     assert [(dropped.holder.uid, dropped.why) for dropped in lost] == [("u1", "pod u2 holds CPU 1 too")]
 
 
 def test_a_pool_that_strict_reservation_left_empty_takes_back_the_smallest_entry() -> None:
-    policy = not_none(made(config(strict=True)).cpu)
-    repaired, lost = repaired_cpu(policy, cpu_state(0, {"u1": {"a": 0b0110}, "u2": {"a": 0b1000}}), ())
+    settings_ = made(config(strict=True))
+    repaired, lost = repair_cpu(settings_, cpu_state(0, {"u1": {"a": 0b0110}, "u2": {"a": 0b1000}}), ())
     assert repaired == cpu_state(0b1000, {"u1": {"a": 0b0110}})
     assert lost[0].why == "no CPU would be left for the shared pool"
 
@@ -584,9 +592,10 @@ def some_accounts_start(policy: MemoryPolicy, state: MemoryState) -> bool:
 @settings(max_examples=80)
 @given(MEMORY_STATES, st.booleans())
 def test_no_state_keeps_more_memory_entries(state: MemoryState, pods: bool) -> None:
-    policy = not_none(made(config(pods=pods)).memory)
+    settings_ = made(config(pods=pods))
+    policy = not_none(settings_.memory)
     state = state if pods else replace(state, pods={})
-    repaired, lost = repaired_memory(policy, state, ())
+    repaired, lost = repair_memory(settings_, state, ())
     kept = set(repaired.assignments)
     assert isinstance(start_memory(policy, repaired), MemoryState)
     assert {uid: state.assignments[uid] for uid in kept} == repaired.assignments
@@ -600,17 +609,6 @@ def test_no_state_keeps_more_memory_entries(state: MemoryState, pods: bool) -> N
 
 
 QUESTION = Question(Machine("small", MACHINE), CONFIG)
-
-
-@settings(max_examples=60)
-@given(CPU_STATES, MEMORY_STATES, st.booleans(), st.booleans(), st.booleans())
-def test_random_states_are_repaired_to_sound_ones(
-    cpu: CPUState, memory: MemoryState, strict: bool, before: bool, after: bool
-) -> None:
-    texts = StateTexts(
-        cpu_state_text(cpu, pod_level=before, baselines=False), memory_state_text(memory, pod_level=before)
-    )
-    check(replace(QUESTION, config=config(strict=strict, pods=after), files=texts))
 
 
 MUTATIONS = st.lists(
@@ -636,21 +634,19 @@ def mutated(text: str, mutations: Iterable[tuple[int, str, str]]) -> str:
     return text
 
 
-@settings(max_examples=120)
-@given(CPU_STATES, MEMORY_STATES, MUTATIONS, MUTATIONS, st.sampled_from(("static", "none")), st.booleans())
-def test_damaged_files_are_repaired_to_sound_ones(
-    cpu: CPUState,
-    memory: MemoryState,
-    for_cpu: list[tuple[int, str, str]],
-    for_memory: list[tuple[int, str, str]],
-    policy: str,
-    pods: bool,
+@settings(max_examples=180)
+@given(CPU_STATES, MEMORY_STATES, st.data())
+def test_random_states_and_damaged_files_are_repaired_to_sound_ones(
+    cpu: CPUState, memory: MemoryState, data: st.DataObject
 ) -> None:
+    strict, before, after, is_off = (data.draw(st.booleans()) for _ in range(4))
     texts = StateTexts(
-        mutated(cpu_state_text(cpu, pod_level=True, baselines=False), for_cpu),
-        mutated(memory_state_text(memory, pod_level=True), for_memory),
+        mutated(cpu_state_text(cpu, pod_level=before, baselines=False), data.draw(MUTATIONS)),
+        mutated(memory_state_text(memory, pod_level=before), data.draw(MUTATIONS)),
     )
-    check(replace(QUESTION, config=replace(config(pods=pods), cpu_manager_policy=policy), files=texts))
+    asked = config(strict=strict and not is_off, pods=after)
+    policy = "none" if is_off else "static"
+    check(replace(QUESTION, config=replace(asked, cpu_manager_policy=policy), files=texts))
 
 
 def check(question: Question) -> None:
@@ -676,3 +672,129 @@ def has_repairable_error(diagnosis: DiagnosisDocument) -> bool:
     """Tell whether something is wrong that a repair could remove: a file that is gone cannot be written again."""
     errors = {problem.code for problem in diagnosis.all_problems if problem.severity == "error"}
     return not diagnosis.starts or bool(errors - {"MOOR-345"})
+
+
+RECORDINGS = {"state-files.jsonl.gz": 363, "admission-lifecycle-restart.jsonl.gz": 199}
+"""File -> refused starts."""
+NOTHING = ("", "null", "[]")
+"""The only texts among the recordings that say nothing, so that deletion is all that is left."""
+
+CAUSES = (
+    (r"configured policy .* differs from state checkpoint policy", {"MOOR-305"}),
+    (r"checkpoint is corrupted", {"MOOR-303"}),
+    (r"checkpoint data: unexpected end of JSON input", {"MOOR-301", "MOOR-302"}),
+    (r"unexpected end of JSON input|invalid character", {"MOOR-301"}),
+    (r"unmarshal string into Go struct field CPUManagerCheckpointV2.entries of type map", {"MOOR-304"}),
+    (r"json: cannot unmarshal", {"MOOR-302"}),
+    (r"could not parse (default CPU set|cpuset)", {"MOOR-306"}),
+    (r"default cpuset cannot be empty", {"MOOR-310"}),
+    (r"overlaps with default cpuset", {"MOOR-311"}),
+    (r"not all reserved cpus", {"MOOR-313", "MOOR-315"}),
+    (r"some of strictly reserved cpus", {"MOOR-314"}),
+    (r"current set of available CPUs", {"MOOR-313", "MOOR-316", "MOOR-317"}),
+    (r"the expected machine state is different", {"MOOR-330", "MOOR-331", "MOOR-332", "MOOR-333", "MOOR-335"}),
+    (r"machine state can not be empty", {"MOOR-334"}),
+    (r"the memory assignment uses", {"MOOR-336"}),
+    (r"not a subset of online-cpus|references a NUMA node", {"MOOR-350"}),
+)
+"""The kubelet's words -> codes of which one must be among the errors."""
+
+DAMAGE = {
+    "alloc": {"MOOR-332"},
+    "assign": {"MOOR-335"},
+    "blocksize": {"MOOR-335"},
+    "cells": {"MOOR-335"},
+    "freeres": {"MOOR-335"},
+    "sysres": {"MOOR-333"},
+    "total": {"MOOR-332"},
+    "nodegone": {"MOOR-330", "MOOR-334"},
+    "nonode": {"MOOR-336"},
+    "emptyms": {"MOOR-334"},
+}
+"""How the recording damaged a memory state file that the kubelet read and refused -> the code for just that."""
+
+
+@lru_cache(maxsize=2)
+def refused_starts(name: str) -> tuple[RecordedStart, ...]:
+    return tuple(start for start in recorded_starts(name) if start.error)
+
+
+def errors(diagnosis: DiagnosisDocument) -> set[str]:
+    return {problem.code for problem in diagnosis.all_problems if problem.severity == "error"}
+
+
+def wanted(message: str) -> set[str]:
+    """Return the codes one of which is the cause; of a difference of CPU sets exactly what the two sets say."""
+    sets = re.search(r'available CPUs "([^"]*)" doesn\'t match with CPUs in state "([^"]*)"', message)
+    if sets:
+        machine, state = (CPUSet.parse(text) for text in sets.groups())
+        return {"MOOR-317"} if machine - state else {"MOOR-313", "MOOR-316"}
+    return next(codes for pattern, codes in CAUSES if re.search(pattern, message))
+
+
+@pytest.mark.corpus
+@pytest.mark.parametrize("part", range(3))
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_every_refused_start_has_its_cause_and_a_repair_that_starts(name: str, part: int) -> None:
+    found = refused_starts(name)
+    assert len(found) == RECORDINGS[name]
+    for start in some(found[part::3]):
+        question = replace(start.question, active=())
+        diagnosis = diagnose(question)
+        assert not diagnosis.starts
+        assert diagnosis.start_error == start.error, start.id
+        codes = errors(diagnosis)
+        assert codes & wanted(start.error), (start.id, codes, start.error)
+        assert "MOOR-351" not in codes, start.id
+        if start.stage != "start":
+            assert "MOOR-350" in codes
+            assert not diagnosis.repairs
+            continue
+        assert diagnosis.repairs, start.id
+        for repair in diagnosis.repairs:
+            text = question.files.cpu if repair.file.startswith("cpu") else question.files.memory
+            assert (repair.action == "delete") == (text in NOTHING), (start.id, text)
+        node = question.machine.info, question.config, question.mooring
+        assert refusal_of(start_kubelet(*node, with_repairs(question.files, diagnosis.repairs))) is None, start.id
+
+
+@pytest.mark.corpus
+def test_damage_that_the_recording_describes_is_what_is_named() -> None:
+    notes = {line["id"]: line.get("note", "") for line in recorded("state-files.jsonl.gz")}
+    seen = set()
+    for start in refused_starts("state-files.jsonl.gz"):
+        damage = dict(word.split(":", 1) for word in notes[start.id].split()).get("memory", "")
+        if "start memory manager error: [memorymanager]" not in start.error or damage not in DAMAGE:
+            continue
+        codes = errors(diagnose(replace(start.question, active=())))
+        assert codes & DAMAGE[damage], (start.id, damage, codes)
+        seen.add(damage)
+    assert seen == set(DAMAGE)
+
+
+@pytest.mark.corpus
+def test_a_repaired_node_is_sound() -> None:
+    for start in (start for name in RECORDINGS for start in refused_starts(name)[::16]):
+        diagnosis = diagnose(start.question)
+        again = diagnose(replace(start.question, files=with_repairs(start.question.files, diagnosis.repairs)))
+        # No file keeps the kubelet from moving pods at a later start, which it names as an error too.
+        is_whole = errors(again) <= {RESTART} and not again.repairs
+        assert is_whole or "MOOR-350" in errors(diagnosis), (start.id, errors(again))
+
+
+@pytest.mark.corpus
+def test_files_on_which_the_kubelet_started_have_no_error_that_it_looks_for() -> None:
+    looks_for = {code for _, codes in CAUSES for code in codes} - {"MOOR-311", "MOOR-313"}
+    started = [start for start in recorded_starts("state-files.jsonl.gz") if not start.error]
+    for start in started[::4]:
+        diagnosis = diagnose(replace(start.question, active=()))
+        assert diagnosis.starts
+        assert not errors(diagnosis) & looks_for, start.id
+        assert not any(file.kubelet_message for file in diagnosis.files)
+
+
+def test_a_start_without_files_is_sound() -> None:
+    question = replace(refused_starts("state-files.jsonl.gz")[0].question, files=StateTexts(), active=())
+    diagnosis = diagnose(question)
+    assert diagnosis.sound
+    assert [file.format for file in diagnosis.files] == ["", ""]

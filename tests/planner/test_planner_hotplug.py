@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from tests.agent.small_node import INFO, guaranteed
 from tests.cli.command import EXAMPLES, SMALL, Answered, mooring
 from tests.plans import started_plan
 
+from mooring import CPUSet, Machine, Pod
+from mooring.answers.base.answering import Answer
 from mooring.answers.base.picture import plan_view
 from mooring.answers.base.plan import Plan, Question
 from mooring.answers.base.plan_document import plan_document
@@ -21,16 +24,11 @@ from mooring.answers.base.report import settings_facts
 from mooring.answers.base.rows import mixed_lines, plan_rows
 from mooring.answers.base.scenario import replay_scenario
 from mooring.documents.of_kubelet import pod_resources_document
-from mooring.engine.core.config import MIXED_CPUS, MooringConfig
-from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.config import CPU_HOTPLUG, MIXED_CPUS, KubeletConfig, MooringConfig
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.machine import Machine
 from mooring.engine.node.providers import ANNOTATION
 from mooring.explanations.lines import story_lines
-from mooring.inputs.configuration.node_configuration import load_config
 from mooring.inputs.machines.compact import parse_compact
-from mooring.inputs.pods.defaults import PodGates
-from mooring.inputs.pods.pod_files import load_pods
 from mooring.inputs.pods.scenario import scenario
 from mooring.views.view import CPUUse
 
@@ -45,13 +43,8 @@ def admit(uid: str, cpu: str) -> dict[str, Any]:
 
 
 def steps(*taken: dict[str, Any], mooring: dict[str, Any] | None = None) -> list[dict[str, Any]]:
-    story = {
-        "id": "story",
-        "machine": "m",
-        "kubelet": STATIC,
-        "mooring": HOTPLUG if mooring is None else mooring,
-        "steps": list(taken),
-    }
+    story = {"id": "story", "machine": "m", "kubelet": STATIC, "steps": list(taken)}
+    story["mooring"] = HOTPLUG if mooring is None else mooring
     answer = replay_scenario(scenario(story, source="test"), {"m": parse_compact(MACHINE).info})
     found: list[dict[str, Any]] = answer["expect"]["steps"]
     return found
@@ -109,53 +102,39 @@ def test_without_the_extension_a_step_is_refused_with_the_remedy(step: dict[str,
         steps(step, mooring={})
 
 
-Sizes = tuple[tuple[str, int], ...]
-"""Pods with one container: name, CPUs."""
+KUBELET = KubeletConfig(
+    cpu_manager_policy="static", topology_manager_policy="single-numa-node", reserved_system_cpus="0"
+)
+EXTENDED = MooringConfig(frozenset({CPU_HOTPLUG}))
 
 
-def planned(tmp_path: Path, running: Sizes, new: Sizes, offline: str, config: str) -> Plan:
-    return started_plan(question(tmp_path, running, new, offline, config))
+def pods(sizes: Mapping[str, int]) -> tuple[Pod, ...]:
+    """Return pods with one container each: name -> CPUs."""
+    made = (Pod.of(name, cpus, "1Gi") for name, cpus in sizes.items())
+    return tuple(replace(one, uid=one.name, containers=(replace(one.containers[0], name="app"),)) for one in made)
 
 
-def question(tmp_path: Path, running: Sizes, new: Sizes, offline: str, config: str) -> Question:
-    file = tmp_path / "config.yaml"
-    file.write_text(config)
-    read = load_config(str(file))
-    gates = PodGates.of(read.kubelet.feature_gates, read.mooring.extensions)
-
-    def pods(named: Sizes, to: str) -> tuple[Any, ...]:
-        path = tmp_path / to
-        path.write_text("\n---\n".join(POD.format(name=name, cpu=cpu) for name, cpu in named))
-        return tuple(load_pods([str(path)], gates=gates)) if named else ()
-
-    return Question(
-        parse_compact(MACHINE),
-        read.kubelet,
-        read.mooring,
-        pods(new, "new.yaml"),
-        pods(running, "running.yaml"),
-        offline=CPUSet.parse(offline),
-    )
+def question(
+    running: Mapping[str, int], new: Mapping[str, int], offline: str, mooring: MooringConfig = EXTENDED
+) -> Question:
+    cpus = CPUSet.parse(offline)
+    return Question(parse_compact(MACHINE), KUBELET, mooring, pods(new), pods(running), offline=cpus)
 
 
-POD = """apiVersion: v1
-kind: Pod
-metadata: {{name: {name}, uid: {name}}}
-spec: {{containers: [{{name: app, resources: {{limits: {{cpu: "{cpu}", memory: 1Gi}}}}}}]}}
-"""
-KUBELET = """apiVersion: kubelet.config.k8s.io/v1beta1
-kind: KubeletConfiguration
-cpuManagerPolicy: static
-topologyManagerPolicy: single-numa-node
-reservedSystemCPUs: "0"
-"""
-CONFIG = KUBELET + "---\napiVersion: mooring/v1alpha1\nkind: MooringConfiguration\nextensions: [cpu-hotplug]\n"
+def planned(
+    running: Mapping[str, int], new: Mapping[str, int], offline: str, mooring: MooringConfig = EXTENDED
+) -> Plan:
+    return started_plan(question(running, new, offline, mooring))
 
 
-def test_a_plan_answers_with_what_running_pods_have_afterwards(tmp_path: Path) -> None:
-    plan = planned(tmp_path, (("db", 3), ("cache", 4)), (("web", 8),), "2,9", CONFIG)
+def cpus_of(answer: Answer) -> str:
+    return str(answer.decision.containers["app"].cpus)
+
+
+def test_a_plan_answers_with_what_running_pods_have_afterwards() -> None:
+    plan = planned({"db": 3, "cache": 4}, {"web": 8}, "2,9")
     db, cache, web = plan.answers
-    assert str(db.decision.containers["app"].cpus) == "1-3"
+    assert cpus_of(db) == "1-3"
     assert "app lost CPU 2, which is offline and has no replacement: 1 needed, 0 free on NUMA node 0." in db.why
     assert "lost" not in cache.why
     assert not web.admitted
@@ -163,56 +142,71 @@ def test_a_plan_answers_with_what_running_pods_have_afterwards(tmp_path: Path) -
     assert ("MOOR-521", "default/db/app") in [(one.code, one.subject) for one in plan.findings]
 
 
-def verb(folder: Path, name: str, running: Sizes, offline: str, config: str, *words: str) -> Answered:
-    """Ask about a node on which pods run and CPUs are offline."""
-    (folder / "config.yaml").write_text(config)
-    (folder / "running.yaml").write_text("\n---\n".join(POD.format(name=name, cpu=cpu) for name, cpu in running))
+CONFIG = """apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+cpuManagerPolicy: static
+topologyManagerPolicy: single-numa-node
+reservedSystemCPUs: "0"
+---
+apiVersion: mooring/v1alpha1
+kind: MooringConfiguration
+extensions: [cpu-hotplug]
+"""
+DB = """apiVersion: v1
+kind: Pod
+metadata: {name: db, uid: db}
+spec: {containers: [{name: app, resources: {limits: {cpu: 3, memory: 1Gi}}}]}
+"""
+
+
+def verb(folder: Path, name: str, offline: str, *words: str) -> Answered:
+    """Ask about a node on which a pod with three CPUs runs and CPUs are offline."""
+    (folder / "config.yaml").write_text(CONFIG)
+    (folder / "running.yaml").write_text(DB)
     node = ("--machine", MACHINE, "--config", folder / "config.yaml", "--active", folder / "running.yaml")
-    return mooring(name, *words, *node, *(("--offline", offline) if offline else ()), columns=200)
+    return mooring(name, *words, *node, "--offline", offline, columns=200)
 
 
-def test_a_plan_shows_who_stands_in(tmp_path: Path) -> None:
-    plan = planned(tmp_path, (("db", 3),), (), "2", CONFIG)
+def test_a_plan_shows_who_stands_in() -> None:
+    plan = planned({"db": 3}, {}, "2")
     (db,) = plan.answers
-    assert str(db.decision.containers["app"].cpus) == "1,3-4"
+    assert cpus_of(db) == "1,3-4"
     assert "app lost CPU 2, replaced by 4 for now; it was allocated on NUMA node 0." in db.why
     assert [str(row.cpus) for row in plan_rows(plan, wide=True)] == ["1,3-4"]
 
 
-def test_what_a_pod_that_ends_gives_back_stands_in(tmp_path: Path) -> None:
-    asked = question(tmp_path, (("db", 3), ("cache", 4)), (("web", 7),), "2", CONFIG)
-    assert [str(one.decision.containers["app"].cpus) for one in started_plan(asked).answers[:2]] == ["1-3", "4-7"]
+def test_what_a_pod_that_ends_gives_back_stands_in() -> None:
+    asked = question({"db": 3, "cache": 4}, {"web": 7}, "2")
+    assert [cpus_of(one) for one in started_plan(asked).answers[:2]] == ["1-3", "4-7"]
     db, _, web = started_plan(replace(asked, leaving={"web": ("cache",)})).answers
-    assert str(db.decision.containers["app"].cpus) == "1,3-4"
-    assert str(web.decision.containers["app"].cpus) == "8-14"
+    assert cpus_of(db) == "1,3-4"
+    assert cpus_of(web) == "8-14"
 
 
-def test_what_an_evicted_pod_gives_back_stands_in_before_a_replica_has_it(tmp_path: Path) -> None:
-    kubelet = planned(tmp_path, (("db", 3), ("cache", 4)), (), "2", CONFIG).kubelet
-    assert kubelet is not None
+def test_what_an_evicted_pod_gives_back_stands_in_before_a_replica_has_it() -> None:
+    kubelet = planned({"db": 3, "cache": 4}, {}, "2").kubelet
     assert str(CPUSet(kubelet.without(["cache"]).node.cpu.assignments["db"]["app"])) == "1,3-4"
 
 
 def test_capacity_counts_without_offline_cpus_and_says_so(tmp_path: Path) -> None:
     words = "--shape", "cpu=4,memory=1Gi", "-o", "json"
-    counted = verb(tmp_path, "capacity", (("db", 3),), "8,9,10", CONFIG, *words).document
+    counted = verb(tmp_path, "capacity", "8,9,10", *words).document
     assert [one["cpus"] for one in counted["replicas"]] == ["4-7", "11-14"]
     assert counted["next"]["why"].endswith("CPUs 8-10 are offline.")
     (cpus,) = (one for one in counted["fragmentation"] if one["resource"] == "cpu")
     assert [(one["free"], one["largest"], one["empty"]) for one in cpus["numaNodes"]] == [(4, 4, 7), (5, 5, 5)]
 
 
-def test_an_explanation_says_what_was_lost_and_what_cannot_be_had(tmp_path: Path) -> None:
-    plan = planned(tmp_path, (("db", 3), ("cache", 4)), (("web", 8),), "2,9", CONFIG)
-    assert plan.kubelet is not None
+def test_an_explanation_says_what_was_lost_and_what_cannot_be_had() -> None:
+    plan = planned({"db": 3, "cache": 4}, {"web": 8}, "2,9")
     topology = plan.kubelet.settings.topology
     told = [[line.text for line in story_lines(explain(plan, one.pod), topology)] for one in plan.answers]
     assert [len([line for line in lines if "offline" in line]) for lines in told] == [1, 0, 1]
     assert told[2][-1] == "CPU 9 is offline"
 
 
-def test_a_picture_has_offline_cpus_at_their_places(tmp_path: Path) -> None:
-    plan = planned(tmp_path, (("db", 3), ("cache", 4)), (), "2,9", CONFIG)
+def test_a_picture_has_offline_cpus_at_their_places() -> None:
+    plan = planned({"db": 3, "cache": 4}, {}, "2,9")
     view = plan_view(plan)
     uses = {cpu.cpu: cpu.use for cpu in view.cpus()}
     assert (uses[2], uses[9], uses[1]) == (CPUUse.BROKEN, CPUUse.OFFLINE, CPUUse.EXCLUSIVE)
@@ -221,43 +215,35 @@ def test_a_picture_has_offline_cpus_at_their_places(tmp_path: Path) -> None:
     assert any(line.startswith("default/db/app has CPUs 1-3, of which CPU 2 is offline") for line in view.caption)
 
 
-def test_a_plan_without_the_extension_refuses(tmp_path: Path) -> None:
+def test_a_plan_without_the_extension_refuses() -> None:
     with pytest.raises(InputError, match="cpu-hotplug"):
-        planned(tmp_path, (("db", 3),), (), "2", KUBELET)
+        planned({"db": 3}, {}, "2", MooringConfig())
     with pytest.raises(InputError, match="the machine has no CPU 99"):
-        planned(tmp_path, (("db", 3),), (), "99", CONFIG)
+        planned({"db": 3}, {}, "99")
 
 
-def test_a_report_names_extensions_where_there_are_any(tmp_path: Path) -> None:
-    told = [
-        dict(settings_facts(plan.kubelet.settings)).get("extensions", "")
-        for plan in (planned(tmp_path, (), (), "", config) for config in (CONFIG, KUBELET))
-    ]
+def test_extensions_are_named_where_there_are_any_and_change_nothing_where_nothing_is_offline() -> None:
+    plans = [planned({"db": 3}, {}, "", mooring) for mooring in (EXTENDED, MooringConfig())]
+    told = [dict(settings_facts(plan.kubelet.settings)).get("extensions", "") for plan in plans]
     assert told == ["cpu-hotplug", ""]
-
-
-def test_nothing_is_said_where_nothing_is_offline(tmp_path: Path) -> None:
-    assert (
-        planned(tmp_path, (("db", 3),), (), "", CONFIG).answers
-        == planned(tmp_path, (("db", 3),), (), "", KUBELET).answers
-    )
+    assert plans[0].answers == plans[1].answers
     assert MooringConfig().replace_offline == "same-nodes"
 
 
 def test_the_pool_of_the_text_has_no_cpu_that_is_offline(tmp_path: Path) -> None:
     (tmp_path / "new.yaml").write_text("{kind: Pod, metadata: {name: web}, spec: {containers: [{name: app}]}}")
-    text = verb(tmp_path, "plan", (("db", 3),), "2,9", CONFIG, "-f", str(tmp_path / "new.yaml")).out
+    text = verb(tmp_path, "plan", "2,9", "-f", str(tmp_path / "new.yaml")).out
     assert "Shared pool: 11 CPUs (0,5-8,10-15)" in text
 
 
 # Mixed containers in plans: the exclusive set stays the assignment, and a note says that they use the pool too.
 
 
-EXTENDED = MooringConfig(frozenset({MIXED_CPUS}))
+MIXING = MooringConfig(frozenset({MIXED_CPUS}))
 POD_MIXED = guaranteed("a", "2", "1", annotations={f"{ANNOTATION}.main": "true"})
 
 
-def planned_mixed(mooring: MooringConfig = EXTENDED) -> Plan:
+def planned_mixed(mooring: MooringConfig = MIXING) -> Plan:
     return started_plan(Question(Machine("small", INFO), CONFIG_MIXED, mooring, (POD_MIXED,)))
 
 
@@ -271,8 +257,6 @@ def test_the_note_is_all_that_the_extension_changes() -> None:
     assert without_note(mixed) == without_note(plain)
     assert to_builtins(plan_document(mixed))["pods"][0]["mixed"] == ["main"]
     assert "mixed" not in to_builtins(plan_document(plain))["pods"][0]
-    assert mixed.kubelet is not None
-    assert plain.kubelet is not None
     assert to_builtins(pod_resources_document(mixed.kubelet.node)) == to_builtins(
         pod_resources_document(plain.kubelet.node)
     )
@@ -295,7 +279,7 @@ def test_text_and_picture_say_who_is_mixed_and_where_it_runs() -> None:
 def test_an_empty_pool_is_said() -> None:
     strict = replace(CONFIG_MIXED, cpu_manager_policy_options={"strict-cpu-reservation": "true"})
     pod = guaranteed("a", "7", annotations={ANNOTATION: "true"})
-    plan = started_plan(Question(Machine("small", INFO), strict, EXTENDED, (pod,)))
+    plan = started_plan(Question(Machine("small", INFO), strict, MIXING, (pod,)))
     assert mixed_lines(plan) == [
         "default/name-a/main is mixed: it has CPUs 1-7 for itself and runs there alone while the shared pool is empty."
     ]

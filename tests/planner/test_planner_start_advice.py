@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.explain.refused_starts import RecordedStart, recorded_starts
 from tests.node.nodes import machine
-from tests.node.podlevel_nodes import container, managed
+from tests.node.podlevel_nodes import managed
 from tests.plans import refused_plan, started_plan
 from tests.values import not_none
 
@@ -22,8 +22,7 @@ from mooring.engine.core.decision import Cause, Fault, StartRefusal
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.machineinfo import HugePages, MachineInfo
-from mooring.engine.core.pod import Pod, QoS
-from mooring.engine.core.quantity import Quantity
+from mooring.engine.core.pod import Pod
 from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import refusal_of, start_kubelet, start_on
@@ -246,10 +245,7 @@ def test_a_group_of_uneven_nodes_crashes_the_kubelet() -> None:
 
 
 def test_a_pod_that_asks_for_pages_of_which_some_node_knows_nothing_crashes_the_kubelet() -> None:
-    asked = container("c", "1")
-    amounts = {**asked.limits, "hugepages-2Mi": Quantity.parse("2Mi")}
-    pod = Pod("u", "u", containers=(replace(asked, requests=amounts, limits=amounts),), qos=QoS.GUARANTEED)
-    plan = started_plan(question(uneven(), {}, pod))
+    plan = started_plan(question(uneven(), {}, Pod.of("u", 1, "1Gi", {"hugepages-2Mi": "2Mi"})))
     (answer,) = plan.answers
     assert "NUMA node 1 does not list hugepages-2Mi" in answer.crash
     assert not plan.is_yes
@@ -259,8 +255,7 @@ def test_a_node_with_more_reserved_than_it_has_is_reported_and_the_kubelet_goes_
     first, second = machine().topology
     info = replace(machine(), topology=(first, replace(second, memory=0)))
     config = replace(CONFIG, reserved_memory=(ReservedMemory(1, {"memory": "100Mi"}),))
-    pod = Pod("u", "u", containers=(container("c", "1"),), qos=QoS.GUARANTEED)
-    asked = Question(Machine("two", info), config, pods=(pod,))
+    asked = Question(Machine("two", info), config, pods=(Pod.of("u", 1, "1Gi"),))
     plan = started_plan(asked)
     assert plan.is_yes
     (found,) = [finding for finding in plan.findings if finding.code == "MOOR-511"]
@@ -294,11 +289,6 @@ def test_a_known_release_is_decided_as_itself_without_a_word(version: str, name:
     assert (chosen.release.name, chosen.findings) == (name, ())
 
 
-def test_the_first_known_version_decides() -> None:
-    assert chosen_release(versions("", "v1.34.4", "v1.20.0")).release.name == "1.34"
-    assert chosen_release(versions("", "")).release == NEWEST
-
-
 @pytest.mark.parametrize("version", ["v1.99.0", "v0.0.0-master", "nonsense"])
 def test_what_is_not_known_is_decided_as_the_newest_with_one_warning(version: str) -> None:
     chosen = chosen_release(versions(version))
@@ -306,6 +296,11 @@ def test_what_is_not_known_is_decided_as_the_newest_with_one_warning(version: st
     assert (chosen.release, finding.code, finding.severity) == (NEWEST, "MOOR-580", "warning")
     assert version in finding.subject
     assert NEWEST.tag in finding.message
+
+
+def test_the_first_known_version_decides_and_without_any_the_newest() -> None:
+    assert chosen_release(versions("", "v1.34.4", "v1.20.0")).release.name == "1.34"
+    assert chosen_release(versions("", "")).release == NEWEST
 
 
 def test_a_release_of_which_a_preview_is_known_is_decided_as_the_preview_with_a_warning() -> None:
@@ -328,9 +323,7 @@ def test_nodes_of_a_cluster_report_their_versions() -> None:
     def node(name: str, **info: str) -> dict[str, Any]:
         return {"kind": "Node", "apiVersion": "v1", "metadata": {"name": name}, "status": {"nodeInfo": info}}
 
-    listed: dict[str, Any] = {
-        "kind": "List",
-        "items": [node("a", kubeletVersion="v1.34.1"), node("b"), {"kind": "Service"}],
-    }
-    documents = [Document(listed, "x", 1, 1), Document(node("c", kubeletVersion="v1.36.0"), "y", 1, 1)]
+    items: list[Any] = [node("a", kubeletVersion="v1.34.1"), node("b"), {"kind": "Service"}]
+    first = Document({"kind": "List", "items": items}, "x", 1, 1)
+    documents = [first, Document(node("c", kubeletVersion="v1.36.0"), "y", 1, 1)]
     assert node_versions(documents) == {"a": "v1.34.1", "b": "", "c": "v1.36.0"}

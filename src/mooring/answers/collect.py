@@ -115,7 +115,14 @@ def command(
     packed = b"" if dry_run else collection.packed()
     if not dry_run:
         write_answer(packed, to)
-    warn([*collection.findings, *_unread(collection.about)])
+    # Of many files that are there and could not be read, some are named
+    unread = collection.about.unread
+    found = [*collection.findings]
+    found += [Finding("warning", f"/{one.path}", f"is not packed: {one.problem}") for one in unread[:_SHOWN]]
+    if len(unread) > _SHOWN:
+        more = f"{len(unread) - _SHOWN} more files could not be read and are not packed"
+        found.append(Finding("warning", "collect", more))
+    warn(found)
     said = collect_text(collection.about, len(packed), "" if dry_run else to)
     _show(json_text(collection.about) if form == "json" else said, "" if dry_run else to, form)
     return YES
@@ -133,16 +140,6 @@ def _cluster(kubeconfig: str, context: str, to: str, form: str) -> int:
     said = collect_cluster_text(collected.about, len(packed), to)
     _show(json_text(collected.about) if form == "json" else said, to, form)
     return YES
-
-
-def _unread(about: NodeArchiveDocument) -> Iterator[Finding]:
-    """Yield a warning for each file that is there and could not be read; of many, some and their number."""
-    for file in about.unread[:_SHOWN]:
-        yield Finding("warning", f"/{file.path}", f"is not packed: {file.problem}")
-    if len(about.unread) > _SHOWN:
-        yield Finding(
-            "warning", "collect", f"{len(about.unread) - _SHOWN} more files could not be read and are not packed"
-        )
 
 
 def _show(answer: str, written: str, form: str) -> None:

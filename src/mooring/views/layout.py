@@ -101,13 +101,6 @@ def holds_leaves(boxes: Sequence[BoxView]) -> bool:
     return not any(box.children for box in boxes)
 
 
-def _sort(box: BoxView) -> int:
-    """Return on which shelf a box belongs: with CPUs, memory only, apart from the machine."""
-    if box.is_apart():
-        return 2
-    return 0 if any(True for _ in box.cpus()) else 1
-
-
 _Shelved: TypeAlias = tuple[tuple[Shelf, ...], int, int]
 """All shelves of one box, with their width and height."""
 
@@ -117,11 +110,15 @@ def shelve(boxes: Sequence[BoxView], width: int, grain: Grain, metrics: CellMetr
     most = grain.boxes if holds_leaves(boxes) else len(boxes)
     shelves: list[Shelf] = []
     used = 0
+    # Boxes with CPUs stand on the first shelf, those of memory alone on the second, what is apart on the third.
+    sorts = [2 if box.is_apart() else 0 if any(True for _ in box.cpus()) else 1 for box in boxes]
     for sort in range(3):
         inner = grain
         if sort == 2:  # of the arrangement of offline CPUs nothing is known, so they fill the width
             inner = Grain(max(1, (used or width) // (metrics.cell_width + metrics.core_gap)), 1, title=False)
-        plans = tuple(_measure(box, width, inner, metrics) for box in boxes if _sort(box) == sort)
+        plans = tuple(
+            _measure(box, width, inner, metrics) for box, own in zip(boxes, sorts, strict=True) if own == sort
+        )
         if not plans:
             continue
         column = max([plan.width for plan in plans] + [shelf.column_width for shelf in shelves if sort == 1])

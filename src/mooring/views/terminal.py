@@ -22,7 +22,7 @@ from mooring.views.devices import device_names, most_of_one_kind
 from mooring.views.layout import CellMetrics, Insets, PictureLayout, PlacedGroup, arrange
 from mooring.views.tables import devices_table, numa_table, owners_table
 from mooring.views.view import BoxKind, BoxView, CPUUse, CPUView, NodeView, cpu_style, device_style, use_style
-from mooring.views.wording import MARKS, box_titles, cpu_mark, device_mark, shorten, wanted_title
+from mooring.views.wording import MARKS, box_titles, cpu_mark, device_mark, shorten, title_text, wanted_title
 
 FRAMES = {"light": tuple("╭─╮│╰╯"), "heavy": tuple("┏━┓┃┗┛"), "dashed": tuple("┌╌┐╎└┘")}
 """Corner, horizontal, corner, vertical, corner, corner."""
@@ -150,7 +150,7 @@ def _drawn(layout: PictureLayout, cells: Cells, view: NodeView) -> Text:
     canvas = _Canvas(layout.width, layout.height)
     for box in layout.boxes:
         framed = _is_framed(box.view)
-        titles = [str(title) for title in box_titles(box.view, view)]
+        titles = [title_text(title) for title in box_titles(box.view, view)]
         title = next((title for title in titles if len(title) <= box.width - (5 if framed else 0)), titles[-1])
         if framed:
             frame = "heavy" if box.view.labels[0].kind is BoxKind.SOCKET else "light"
@@ -180,7 +180,9 @@ def _arrange(view: NodeView, cells: Cells, width: int) -> PictureLayout:
         cell_width=cells.width,
         cell_height=1,
         insets=lambda box: _FRAMED if _is_framed(box) else _TITLED,
-        title_width=lambda box, roomy: len(str(wanted_title(box, view, roomy=roomy))) + (5 if _is_framed(box) else 0),
+        title_width=lambda box, roomy: (
+            len(title_text(wanted_title(box, view, roomy=roomy))) + (5 if _is_framed(box) else 0)
+        ),
         label_width=0 if cells.numbered else 2 * cells.digits + 2,
         # Between rows of cores with several threads, a line marks where one core ends and the next begins.
         row_gap=1 if any(len(core.cpus) > 1 for box in view.boxes for core in box.all_cores()) else 0,

@@ -7,9 +7,9 @@ files and may hold anything: what a terminal or an XML reader could take for a c
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
 from mooring.explanations.phrases import plural, size
-from mooring.lazy import dataclass
 from mooring.views.devices import UNHEALTHY, DeviceView
 from mooring.views.view import BoxKind, BoxLabel, BoxView, CPUUse, CPUView, NodeView, NUMAView, OwnerView
 
@@ -39,18 +39,6 @@ _RESERVED_STRICTLY = "reserved for the system; no pod runs here"
 
 # Letters and figures that many fonts draw alike are not used as marks: 17l, 0O.
 _LETTERS = "abcdefghijkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ"
-
-
-@dataclass(frozen=True, slots=True)
-class Title:
-    """The title of a box in one of its forms."""
-
-    name: str
-    facts: str = ""
-    """Figures, most wanted first."""
-
-    def __str__(self) -> str:
-        return f"{self.name} · {self.facts}" if self.facts else self.name
 
 
 def owner_marks(count: int, *, small: bool = False) -> tuple[str, ...]:
@@ -106,6 +94,10 @@ def shorten(text: str, room: int) -> str:
     return text[: room - 1 - tail] + "…" + text[len(text) - tail :]
 
 
+Title: TypeAlias = tuple[str, str]
+"""Name of a box, and figures, the most wanted first; both may be empty."""
+
+
 def box_titles(box: BoxView, view: NodeView) -> tuple[Title, ...]:
     """Return forms of a box's title, longest first; a renderer takes the longest that fits."""
     full = " · ".join(_label_text(label) for label in box.labels)
@@ -125,16 +117,19 @@ def box_titles(box: BoxView, view: NodeView) -> tuple[Title, ...]:
             cpus = f"{node.counts.get(CPUUse.FREE, 0)} of {len(node.cpus)} free"
         memory = f"{size(node.memory_bytes)} {node.memory_kind}".strip() if node.memory_bytes else "no memory"
         facts = (cpus, memory)
-    with_facts = [
-        Title(name, " · ".join(facts[:count])) for name in (full, short) for count in range(len(facts), 0, -1)
-    ]
-    return (*with_facts, Title(full), Title(short))
+    with_facts = [(name, " · ".join(facts[:count])) for name in (full, short) for count in range(len(facts), 0, -1)]
+    return (*with_facts, (full, ""), (short, ""))
+
+
+def title_text(title: Title) -> str:
+    """Return a title as one text."""
+    return " · ".join(filter(None, title))
 
 
 def wanted_title(box: BoxView, view: NodeView, *, roomy: bool) -> Title:
     """Return the title for which a renderer makes room: with one figure if ``roomy``, else the shortest."""
     forms = box_titles(box, view)
-    return next((form for form in reversed(forms) if form.facts), forms[-1]) if roomy else forms[-1]
+    return next((form for form in reversed(forms) if form[1]), forms[-1]) if roomy else forms[-1]
 
 
 _BOX_NAMES = {

@@ -183,22 +183,17 @@ def _settings(dimension: Dimension, release: Release) -> list[Setting]:
         case Dimension.TOPOLOGY_SCOPE:
             return [_set("topology_manager_scope", name) for name in SCOPES]
         case Dimension.TOPOLOGY_OPTIONS:
-            return [_closest(on=on) for on in (False, True)]
+            return [_closest, lambda config: _closest(config, PREFER_CLOSEST)]
 
 
 def _set(member: str, value: object) -> Setting:
     return lambda config: replace(config, **{member: value})  # type: ignore[arg-type]
 
 
-def _closest(*, on: bool) -> Setting:
-    def setting(config: KubeletConfig) -> KubeletConfig:
-        options = options_on(config.topology_manager_policy_options)
-        options.pop(PREFER_CLOSEST, None)
-        if on:
-            options[PREFER_CLOSEST] = "true"
-        return replace(config, topology_manager_policy_options=options)
-
-    return setting
+def _closest(config: KubeletConfig, *chosen: str) -> KubeletConfig:
+    options = options_on(config.topology_manager_policy_options)
+    options.pop(PREFER_CLOSEST, None)
+    return replace(config, topology_manager_policy_options={**options, **dict.fromkeys(chosen, "true")})
 
 
 def _with_gates(config: KubeletConfig, release: Release) -> KubeletConfig:

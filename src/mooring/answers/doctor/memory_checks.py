@@ -201,7 +201,14 @@ def _account_problems(policy: MemoryPolicy, state: MemoryState) -> Iterator[Prob
     """Ask the engine whether the file is right about itself, on the machine that the file describes."""
     if not all(0 <= node <= HIGHEST_NODE for node in state.nodes):
         return  # no machine has such nodes, which is reported already
-    machine, facts = _emptied(state.nodes), list[object]()
+    facts = list[object]()
+    # The file's own machine with nothing given away
+    machine = {
+        node: NUMANodeState(
+            0, {name: replace(one, reserved=0, free=one.allocatable) for name, one in found.memory.items()}, (node,)
+        )
+        for node, found in state.nodes.items()
+    }
     if any(_misfit(machine, blocks) for blocks in counted(policy, state).values()):
         return  # blocks of nodes that are not there, which is reported already
     try:
@@ -216,18 +223,6 @@ def _account_problems(policy: MemoryPolicy, state: MemoryState) -> Iterator[Prob
     for fact in facts:
         if isinstance(fact, StartLeftToChance):
             yield problem("MOOR-338", MEMORY_FILE, numa=fact.nodes, nodes=nodes(fact.nodes))
-
-
-def _emptied(real: Nodes) -> dict[int, NUMANodeState]:
-    """Return the file's own machine with nothing given away."""
-    return {
-        node: NUMANodeState(
-            0,
-            {name: replace(table, reserved=0, free=table.allocatable) for name, table in state.memory.items()},
-            (node,),
-        )
-        for node, state in real.items()
-    }
 
 
 def _block_problems(machine: Nodes, held: Mapping[EntryHolder, tuple[Block, ...]]) -> Iterator[ProblemPart]:

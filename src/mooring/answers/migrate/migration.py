@@ -231,7 +231,15 @@ def take_over(question: Question, before: Kubelet, *, recreated: bool = False) -
         for pod in question.active:
             state = place(state, pod).state
     else:
-        listed = [one for pod in question.active for one in _listed(before, pod)]
+        pool = before.node.shared_pool if before.settings.cpu is not None else CPUSet()
+        listed = []
+        for pod in question.active:
+            held, _ = placements_of(before.node.providers, pod)
+            for name in (container.name for container in _running(pod)):
+                own = held.get(name, Placement())
+                resources = LinuxResources(cpus=str(own.cpus or pool), mems=",".join(map(str, own.mems)))
+                id_ = f"{pod.uid}/{name}"
+                listed.append(RuntimeContainer(id_, pod.uid, name, ContainerState.RUNNING, 1, resources=resources))
         state = synchronize(state, sandboxes, listed, pods, running=frozenset(one.id for one in listed)).state
     found = tuple(one for pod in question.active for one in _migrated(before, state, pod))
     exclusive = _joined(mask for held in state.kubelet.node.cpu.assignments.values() for mask in held.values())
@@ -257,18 +265,6 @@ def _joined(masks: Iterable[CPUMask]) -> CPUSet:
 def _running(pod: Pod) -> Iterator[Container]:
     """Yield the containers that run beside one another: init containers have ended."""
     return (one for one in pod.containers if one.kind is not ContainerKind.INIT)
-
-
-def _listed(before: Kubelet, pod: Pod) -> Iterable[RuntimeContainer]:
-    held, _ = placements_of(before.node.providers, pod)
-    pool = before.node.shared_pool if before.settings.cpu is not None else CPUSet()
-    for container in _running(pod):
-        own = held.get(container.name, Placement())
-        cpus = str(own.cpus or pool)
-        resources = LinuxResources(cpus=cpus, mems=",".join(map(str, own.mems)))
-        yield RuntimeContainer(
-            f"{pod.uid}/{container.name}", pod.uid, container.name, ContainerState.RUNNING, 1, resources=resources
-        )
 
 
 def _migrated(before: Kubelet, after: AgentState, pod: Pod) -> Iterator[MigratedContainerPart]:

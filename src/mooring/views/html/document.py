@@ -108,7 +108,8 @@ def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("mooring.views.html"),
         autoescape=True,
-        finalize=_printable,
+        # Escaping lets control characters and lone surrogates pass. What is marked as HTML is of a class of its own.
+        finalize=lambda value: clean(value) if type(value) is str else value,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -119,11 +120,6 @@ def _environment() -> Environment:
     environment.filters.update(filters, placement_text=_placement_text)
     environment.filters["moment"] = lambda at: datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return environment
-
-
-def _printable(value: object) -> object:
-    # Escaping lets control characters and lone surrogates pass. What is marked as HTML is of a class of its own.
-    return clean(value) if type(value) is str else value
 
 
 _MOST_NODES = 64

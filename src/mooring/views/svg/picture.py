@@ -135,9 +135,10 @@ def _memory_of(box: views.BoxView, view: views.NodeView) -> views.NUMAView | Non
 
 
 def _title_width(box: views.BoxView, title: wording.Title) -> float:
-    facts = svg.text_width(title.facts, svg.TEXT_SIZE) + svg.GAP if title.facts else 0
+    name, facts = title
     bold = 1 if _style_of(box) == "cache" else svg.BOLD
-    return svg.text_width(title.name, _TITLE_SIZES[_style_of(box)]) * bold + facts
+    width = svg.text_width(name, _TITLE_SIZES[_style_of(box)]) * bold
+    return width + (svg.text_width(facts, svg.TEXT_SIZE) + svg.GAP if facts else 0)
 
 
 def box_elements(box: layouts.PlacedBox, view: views.NodeView) -> Iterator[str]:
@@ -151,11 +152,11 @@ def box_elements(box: layouts.PlacedBox, view: views.NodeView) -> Iterator[str]:
     x, y = box.x + insets.left, box.y + insets.top - (11 if look != "cache" else 7)
     if box.view.folded and look == "cache":
         which = box.view.folded[-1]
-        first = svg.text(x, y, " · ".join(filter(None, (title.name, title.facts))), _TITLE_STYLES[look])
+        first = svg.text(x, y, wording.title_text(title), _TITLE_STYLES[look])
         second = svg.fitting_form((which,), room, svg.SMALL_SIZE)
         yield svg.group(first, svg.text(x, y + 14, second, "small") if second else "", title=f"CPUs {which}")
-    elif title.name:
-        yield svg.text(x, y, title.name, _TITLE_STYLES[look], more=title.facts)
+    elif title[0]:
+        yield svg.text(x, y, title[0], _TITLE_STYLES[look], more=title[1])
     node = _memory_of(box.view, view)
     if node is not None and node.memory is not None:
         yield _memory_bar(node, node.memory, x, box.y + box.height - insets.bottom + 10, room)
