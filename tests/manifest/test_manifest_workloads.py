@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
@@ -174,47 +176,14 @@ def spark(tmp_path: Path, spec: str, **more: Any) -> dict[str, list[Any]]:
         first = pod.containers[0]
         limit = first.limits.get("cpu")
         sizes = [amounts["memory"].units / 1024**2 for amounts in (first.requests, first.limits)]
-        found[pod.name] = [pod.qos, first.requests["cpu"].milli, limit and limit.milli, *sizes]
+        found[pod.name] = [pod.qos.value, first.requests["cpu"].milli, limit and limit.milli, *sizes]
     return found
 
 
-@pytest.mark.parametrize(
-    ("spec", "driver", "executor"),
-    [
-        ("  type: Scala\n", [QoS.BURSTABLE, 1000, None, 1408, 1408], [QoS.BURSTABLE, 1000, None, 1408, 1408]),
-        (
-            "  type: Python\n  driver: {memory: 512m}\n  executor: {memory: 8g, cores: 4}\n",
-            [QoS.BURSTABLE, 1000, None, 896, 896],
-            [QoS.BURSTABLE, 4000, None, 11468, 11468],
-        ),
-        (
-            (
-                "  driver: {cores: 2, coreLimit: '2', memory: 4096, memoryOverhead: 1g}\n"
-                "  executor: {cores: 8, coreRequest: 3500m, coreLimit: 3500m, memory: 20G, memoryOverhead: '512'}\n"
-            ),
-            [QoS.GUARANTEED, 2000, 2000, 5120, 5120],
-            [QoS.GUARANTEED, 3500, 3500, 20992, 20992],
-        ),
-        (
-            (
-                "  memoryOverheadFactor: '0.5'\n"
-                "  sparkConf: {spark.executor.cores: '3', spark.kubernetes.executor.limit.cores: '3', "
-                "spark.executor.memoryOverhead: 2g, spark.driver.memory: 9g}\n  driver: {memory: 2g, memoryLimit: 6g}\n"
-            ),
-            [QoS.BURSTABLE, 1000, None, 3072, 6144],
-            [QoS.GUARANTEED, 3000, 3000, 3072, 3072],
-        ),
-        (
-            "  sparkConf: {spark.memory.offHeap.enabled: 'true', spark.memory.offHeap.size: '1073741824'}\n",
-            [QoS.BURSTABLE, 1000, None, 1408, 1408],
-            [QoS.BURSTABLE, 1000, None, 2432, 2432],
-        ),
-    ],
-)
-def test_a_spark_application_is_the_pods_that_spark_makes(
-    spec: str, driver: list[Any], executor: list[Any], tmp_path: Path
-) -> None:
-    assert spark(tmp_path, spec) == {"pi-driver-0": driver, "pi-executor-0": executor}
+@pytest.mark.parametrize("case", yaml.safe_load(FILES.with_name("spark.yaml").read_text(encoding="utf-8")))
+def test_a_spark_application_is_the_pods_that_spark_makes(case: dict[str, Any], tmp_path: Path) -> None:
+    found = spark(tmp_path, textwrap.indent(case["spec"], "  "))
+    assert found == {f"pi-{role}-0": case[role] for role in ("driver", "executor")}
 
 
 @pytest.mark.parametrize(

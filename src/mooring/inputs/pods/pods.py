@@ -27,7 +27,7 @@ from mooring.engine.node.isolation import check_mixing
 from mooring.inputs.decoding.fields import as_mapping, mapping_at, name_at, text_at, texts_at, within, wrong_kind
 from mooring.inputs.decoding.quantities import resource_list, saturated
 from mooring.inputs.pods import pod_fields
-from mooring.inputs.pods.claims import claims_of_pod, unmade_claims_of_pod, with_claims
+from mooring.inputs.pods.claims import claims_of_pod, with_claims
 from mooring.inputs.pods.defaults import POD_LEVEL_RESIZE, PodGates, qos_of, with_pod_defaults
 from mooring.lazy import replace
 
@@ -86,6 +86,7 @@ def _pod(obj: Mapping[str, Any], gates: PodGates) -> Pod:
     if gates.reads_statuses:
         containers = pod_fields.with_statuses(obj, containers)
     containers = with_claims(obj, spec, containers)
+    claims, unmade = claims_of_pod(obj, spec)
     status_qos = _status_qos(obj)
     resources = None
     if spec.get("resources") is not None and gates.knows_pod_resources:
@@ -119,8 +120,8 @@ def _pod(obj: Mapping[str, Any], gates: PodGates) -> Pod:
         annotations=annotations,
         scale_down_grace=pod_fields.scale_down_grace(spec, annotations, gates, stored=status_qos is not None),
         priority=pod_fields.priority_of(spec),
-        claims=claims_of_pod(obj, spec),
-        unmade_claims=unmade_claims_of_pod(obj, spec),
+        claims=claims,
+        unmade_claims=unmade,
     )
 
 
@@ -169,24 +170,19 @@ def _containers(spec: Mapping[str, Any], field: str, *, is_init: bool) -> list[C
     containers = []
     for index, item in enumerate(items):
         with within(f"spec.{field}[{index}]"):
-            containers.append(_container(item, is_init=is_init))
+            fields = as_mapping(item)
+            name = name_at(fields, "name")
+            lists = tuple(_core_lists(fields)) if _NAMING.intersection(fields) else ()
+            requests, limits = dict(NO_RESOURCES), dict(NO_RESOURCES)
+            if fields.get("resources") is not None:
+                with within("resources"):
+                    resources = as_mapping(fields["resources"])
+                    requests, limits = resource_list(resources, "requests"), resource_list(resources, "limits")
+                    for resource, limit in limits.items():
+                        requests.setdefault(resource, limit)
+                    pod_fields.check_resources(requests, limits)
+            containers.append(Container(name, _kind(fields, is_init=is_init), requests, limits, core_lists=lists))
     return containers
-
-
-def _container(item: object, *, is_init: bool) -> Container:
-    fields = as_mapping(item)
-    name = name_at(fields, "name")
-    lists = tuple(_core_lists(fields)) if _NAMING.intersection(fields) else ()
-    if fields.get("resources") is None:
-        return Container(name, _kind(fields, is_init=is_init), NO_RESOURCES, NO_RESOURCES, core_lists=lists)
-    with within("resources"):
-        resources = as_mapping(fields["resources"])
-        requests = resource_list(resources, "requests")
-        limits = resource_list(resources, "limits")
-        for resource, limit in limits.items():
-            requests.setdefault(resource, limit)
-        pod_fields.check_resources(requests, limits)
-    return Container(name, _kind(fields, is_init=is_init), requests, limits, core_lists=lists)
 
 
 def _overhead(spec: Mapping[str, Any]) -> ResourceList:
