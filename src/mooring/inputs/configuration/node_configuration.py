@@ -123,10 +123,9 @@ def configuration_of(
     if own := found.get(declared.KIND):
         content, document = own
         with located(document):
-            devices = declared.declared_devices(content, source=document.source)
+            devices, preferences = declared.declared_devices(content, source=document.source)
             if machine is not None:
                 declared.check_nodes(devices, machine, source=document.source)
-            preferences = declared.declared_preferences(content, source=document.source)
     gathered.report_unread()
     has_file = gathered.has_file or not layers or any(Tier.FILE in layer.reads for layer in layers)
     if any(layer.computed for layer in layers):

@@ -68,61 +68,57 @@ def pod_from_object(obj: Mapping[str, Any], *, source: str, gates: PodGates = DE
     ('default_web', 'Guaranteed', '1Gi')
     """
     with within(source=source):
-        return _pod(obj, gates)
-
-
-def _pod(obj: Mapping[str, Any], gates: PodGates) -> Pod:
-    metadata = mapping_at(obj, "metadata")
-    spec = obj.get("spec")
-    if not isinstance(spec, dict):
-        raise wrong_kind(spec, "a mapping", "spec")
-    containers = _containers(spec, "initContainers", is_init=True)
-    apps = _containers(spec, "containers", is_init=False)
-    if not apps:
-        raise InputError("must not be empty", field="spec.containers", remedy="a pod has at least one container")
-    containers += apps
-    if len(containers) > 1:
-        pod_fields.check_names([container.name for container in containers])
-    if gates.reads_statuses:
-        containers = pod_fields.with_statuses(obj, containers)
-    containers = with_claims(obj, spec, containers)
-    claims, unmade = claims_of_pod(obj, spec)
-    status_qos = _status_qos(obj)
-    resources = None
-    if spec.get("resources") is not None and gates.knows_pod_resources:
-        stored = status_qos is not None
-        with within("spec.resources"):
-            given = as_mapping(spec["resources"])
-            resources = PodResources(resource_list(given, "requests"), resource_list(given, "limits"))
-            if not stored:
-                resources = with_pod_defaults(resources, containers, gates)
-            pod_fields.check_pod_resources(resources)
-    if not gates.amounts_wrap:
-        containers = [
-            replace(one, requests=saturated(one.requests), limits=saturated(one.limits)) for one in containers
-        ]
-        if resources is not None:
-            amounts = saturated(resources.requests), saturated(resources.limits)
-            resources = PodResources(*amounts, resources.given)
-    name, namespace, uid, annotations = identity_of(metadata)
-    if gates.knows_mixing:
-        check_mixing(annotations, [container.name for container in containers])
-    if gates.knows_device_alignment:
-        check_alignment(annotations)
-    return Pod(
-        uid=uid,
-        name=name,
-        namespace=namespace,
-        containers=tuple(containers),
-        qos=status_qos or qos_of(containers, resources, gates),
-        resources=resources,
-        overhead=_overhead(spec) if spec.get("overhead") else NO_RESOURCES,
-        annotations=annotations,
-        scale_down_grace=pod_fields.scale_down_grace(spec, annotations, gates, stored=status_qos is not None),
-        priority=pod_fields.priority_of(spec),
-        claims=claims,
-        unmade_claims=unmade,
-    )
+        metadata = mapping_at(obj, "metadata")
+        spec = obj.get("spec")
+        if not isinstance(spec, dict):
+            raise wrong_kind(spec, "a mapping", "spec")
+        containers = _containers(spec, "initContainers", is_init=True)
+        apps = _containers(spec, "containers", is_init=False)
+        if not apps:
+            raise InputError("must not be empty", field="spec.containers", remedy="a pod has at least one container")
+        containers += apps
+        if len(containers) > 1:
+            pod_fields.check_names([container.name for container in containers])
+        if gates.reads_statuses:
+            containers = pod_fields.with_statuses(obj, containers)
+        containers = with_claims(obj, spec, containers)
+        claims, unmade = claims_of_pod(obj, spec)
+        status_qos = _status_qos(obj)
+        resources = None
+        if spec.get("resources") is not None and gates.knows_pod_resources:
+            stored = status_qos is not None
+            with within("spec.resources"):
+                given = as_mapping(spec["resources"])
+                resources = PodResources(resource_list(given, "requests"), resource_list(given, "limits"))
+                if not stored:
+                    resources = with_pod_defaults(resources, containers, gates)
+                pod_fields.check_pod_resources(resources)
+        if not gates.amounts_wrap:
+            containers = [
+                replace(one, requests=saturated(one.requests), limits=saturated(one.limits)) for one in containers
+            ]
+            if resources is not None:
+                amounts = saturated(resources.requests), saturated(resources.limits)
+                resources = PodResources(*amounts, resources.given)
+        name, namespace, uid, annotations = identity_of(metadata)
+        if gates.knows_mixing:
+            check_mixing(annotations, [container.name for container in containers])
+        if gates.knows_device_alignment:
+            check_alignment(annotations)
+        return Pod(
+            uid=uid,
+            name=name,
+            namespace=namespace,
+            containers=tuple(containers),
+            qos=status_qos or qos_of(containers, resources, gates),
+            resources=resources,
+            overhead=_overhead(spec) if spec.get("overhead") else NO_RESOURCES,
+            annotations=annotations,
+            scale_down_grace=pod_fields.scale_down_grace(spec, annotations, gates, stored=status_qos is not None),
+            priority=pod_fields.priority_of(spec),
+            claims=claims,
+            unmade_claims=unmade,
+        )
 
 
 def identity_of(metadata: Mapping[str, Any]) -> tuple[str, str, str, Mapping[str, str]]:
