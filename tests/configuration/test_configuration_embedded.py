@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.values import refusal
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machineinfo import MachineInfo
@@ -107,9 +108,7 @@ TWO_GROUPS = (
 
 
 def test_of_several_nodes_one_is_chosen_by_its_path(tmp_path: Path) -> None:
-    with pytest.raises(InputError) as raised:
-        loaded(tmp_path, TWO_GROUPS)
-    assert str(raised.value) == (
+    assert refusal(loaded, tmp_path, TWO_GROUPS) == (
         f"{tmp_path}/given: has 2 configurations of kubelets: nodeGroups[0].kubeletExtraConfig, "
         f"nodeGroups[1].kubeletExtraConfig; choose one: --config '{tmp_path}/given#nodeGroups[0].kubeletExtraConfig'"
     )

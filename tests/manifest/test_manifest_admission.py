@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.values import refusal
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
@@ -66,12 +67,6 @@ def amounts(found: Pod, container: str) -> tuple[dict[str, str], dict[str, str]]
     assert chosen is not None
     requests, limits = chosen.requests, chosen.limits
     return {name: str(value) for name, value in requests.items()}, {name: str(value) for name, value in limits.items()}
-
-
-def refusal(*contents: Any) -> str:
-    with pytest.raises(InputError) as error:
-        read(*contents)
-    return str(error.value)
 
 
 def warnings(*contents: Any) -> list[str]:
@@ -160,29 +155,29 @@ def test_a_violation_is_refused_with_the_api_servers_words(item: Any, message: s
     if message is None:
         read(limit_range(item), pod(API))
     else:
-        assert f'pods "api" is forbidden: {message}; change the pod' in refusal(limit_range(item), pod(API))
+        assert f'pods "api" is forbidden: {message}; change the pod' in refusal(read, limit_range(item), pod(API))
 
 
 def test_the_ratio_of_limit_to_request_is_checked() -> None:
     uneven = pod({"name": "app", "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "4"}}})
     ratio = limit_range(of_containers(maxLimitRequestRatio={"cpu": "2"}))
     words = "cpu max limit to request ratio per Container is 2, but provided ratio is 4.000000"
-    assert words in refusal(ratio, uneven)
+    assert words in refusal(read, ratio, uneven)
     assert one(limit_range(of_containers(maxLimitRequestRatio={"cpu": "4"})), uneven).qos is QoS.BURSTABLE
     none = "but no request is specified or request is 0"
-    assert none in refusal(ratio, pod(HELPER))
+    assert none in refusal(read, ratio, pod(HELPER))
 
 
 def test_a_default_that_makes_the_pod_invalid_is_named() -> None:
     asking = pod({"name": "app", "resources": {"requests": {"cpu": "1"}}})
-    problem = refusal(limit_range(of_containers(default=SMALL)), asking)
+    problem = refusal(read, limit_range(of_containers(default=SMALL)), asking)
     assert "the request of 1 is above the limit of 500m" in problem
     assert "amounts that the pod lacks come from LimitRange shop/defaults" in problem
 
 
 def test_a_limit_range_with_a_wrong_amount_is_refused_with_its_place() -> None:
     assert "spec.limits[0].default.cpu: 'much' is not a quantity" in refusal(
-        limit_range(of_containers(default={"cpu": "much"})), pod(API)
+        read, limit_range(of_containers(default={"cpu": "much"})), pod(API)
     )
 
 

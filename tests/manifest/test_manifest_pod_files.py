@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.values import refusal as refused
 
-from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import QoS
 from mooring.inputs.pods.defaults import PodGates
@@ -38,9 +38,7 @@ def names(folder: Path, *contents: object) -> list[str]:
 
 
 def refusal(folder: Path, *contents: object) -> str:
-    with pytest.raises(InputError) as error:
-        load_pods([write(folder, *contents)])
-    return str(error.value).replace(f"{folder}/", "")
+    return refused(load_pods, [write(folder, *contents)]).replace(f"{folder}/", "")
 
 
 def test_pods_come_in_the_order_of_their_files(tmp_path: Path) -> None:
@@ -98,9 +96,10 @@ def test_pods_of_a_stateful_set_begin_at_its_ordinal(tmp_path: Path) -> None:
 def test_folders_of_other_tools_are_refused_with_the_command(tmp_path: Path, name: str, problem: str) -> None:
     write(tmp_path, pod("x"))
     (tmp_path / name).write_text("name: x")
-    with pytest.raises(InputError) as error:
-        load_pods([tmp_path])
-    assert str(error.value) == f"{tmp_path}: {problem}{tmp_path} prints its manifests: pipe them to mooring with -f -"
+    assert (
+        refused(load_pods, [tmp_path])
+        == f"{tmp_path}: {problem}{tmp_path} prints its manifests: pipe them to mooring with -f -"
+    )
 
 
 def test_templates_in_other_places(tmp_path: Path) -> None:

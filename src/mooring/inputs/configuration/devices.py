@@ -18,16 +18,8 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine, PCIDevice
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.devicemanager.state import NOWHERE, Device, Preference
-from mooring.inputs.decoding.fields import (
-    check_version,
-    choice_at,
-    flag_at,
-    mapping_at,
-    name_at,
-    text_at,
-    within,
-    wrong_kind,
-)
+from mooring.inputs.decoding import fields as reading
+from mooring.inputs.decoding.fields import mapping_at, name_at, text_at, within, wrong_kind
 from mooring.lazy import dataclass
 
 KIND = "NodeDevices"
@@ -114,7 +106,7 @@ def declared_devices(content: Mapping[str, Any], *, source: str) -> tuple[Declar
     declared: dict[str, tuple[Device, ...] | PCISelector] = {}
     preferences: dict[str, Preference] = {}
     with within(source=source):
-        check_version(content, API_VERSION)
+        reading.check_version(content, API_VERSION)
         unknown = sorted(str(field) for field in content if field not in ("apiVersion", "kind", "devices"))
         if unknown:
             raise InputError("is not a field of NodeDevices", field=unknown[0], remedy="write devices:")
@@ -132,7 +124,7 @@ def declared_devices(content: Mapping[str, Any], *, source: str) -> tuple[Declar
                 raise InputError("no device plugin can offer this resource", field=field, remedy=remedy)
             if isinstance(items, dict) and "preferred" in items:
                 with within(field):
-                    preferences[resource] = choice_at(items, "preferred", Preference.PLUGIN)
+                    preferences[resource] = reading.choice_at(items, "preferred", Preference.PLUGIN)
     return declared, preferences
 
 
@@ -209,7 +201,7 @@ def _device(item: Any, field: str) -> Device:
         return Device(
             id=name_at(item, "id"),
             numa=None if numa is None else tuple(numa),
-            healthy=not flag_at(item, "unhealthy", default=False),
+            healthy=not reading.flag_at(item, "unhealthy", default=False),
             root=text_at(item, "root"),
         )
 
