@@ -283,9 +283,13 @@ def resized_pod(pod: Pod, asked: Resizing, gates: PodGates) -> Pod:
     for name in asked.containers:
         if name not in known:
             raise InputError("no such container", field=f"containers.{name}", remedy=f"they are {', '.join(known)}")
-    containers = tuple(
-        _resized(one, asked.containers[one.name]) if one.name in asked.containers else one for one in pod.containers
-    )
+    containers = list(pod.containers)
+    for at, one in enumerate(containers):
+        if amounts := asked.containers.get(one.name):
+            requests, limits = {**one.requests, **amounts.requests}, {**one.limits, **amounts.limits}
+            with within(f"containers.{one.name}"):
+                pod_fields.check_resources(requests, limits)
+            containers[at] = replace(one, requests=requests, limits=limits)
     resources = pod.resources
     if asked.resources is not None:
         old, new = resources or PodResources(), asked.resources
@@ -303,14 +307,7 @@ def resized_pod(pod: Pod, asked: Resizing, gates: PodGates) -> Pod:
     if qos_of(containers, resources, gates) is not pod.qos:
         problem = f"the pod would not be {pod.qos.value} any more: a resize cannot change the QoS class"
         raise InputError(problem, field="containers", remedy="change requests and limits together")
-    return replace(pod, containers=containers, resources=resources)
-
-
-def _resized(container: Container, asked: Amounts) -> Container:
-    requests, limits = {**container.requests, **asked.requests}, {**container.limits, **asked.limits}
-    with within(f"containers.{container.name}"):
-        pod_fields.check_resources(requests, limits)
-    return replace(container, requests=requests, limits=limits)
+    return replace(pod, containers=tuple(containers), resources=resources)
 
 
 def hotplug_step(step: Mapping[str, Any], mooring: MooringConfig) -> Offline | Online | None:
