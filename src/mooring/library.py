@@ -33,10 +33,9 @@ from mooring.inputs.pods.pod_files import pods_of
 from mooring.lazy import lazily
 
 with lazily():
+    from mooring.answers import explain as explaining
     from mooring.answers.base import picture
     from mooring.answers.base.inputs import node as reading
-    from mooring.answers.explain import document as explaining
-    from mooring.answers.explain import text as telling
     from mooring.views.svg import picture as drawing
 
 if TYPE_CHECKING:
@@ -153,7 +152,7 @@ class Explanation:
     """By what rules it was decided, in one line."""
 
     def __str__(self) -> str:
-        return telling.explain_text(self.document, to="text").rstrip()
+        return explaining.explain_text(self.document, to="text").rstrip()
 
     def __repr__(self) -> str:
         document = self.document

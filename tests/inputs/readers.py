@@ -32,7 +32,7 @@ from mooring.agent.nri.methods import parse
 from mooring.answers.base.plan import Question, make_plan
 from mooring.answers.base.plan_document import plan_document
 from mooring.answers.doctor.diagnosis import diagnose
-from mooring.answers.explain.document import explanation_list
+from mooring.answers.explain import explanation_list
 from mooring.cluster.extender.wire import Arguments, BindArguments, PreemptArguments, decoded, node_names
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.errors import InputError

@@ -21,7 +21,7 @@ from mooring.engine.devicemanager.state import Device
 from mooring.engine.kubelet.kubelet import Kubelet, free_cpus, reserved_cpus
 from mooring.engine.memorymanager.state import Block
 from mooring.engine.node import Node
-from mooring.engine.node.isolation import Isolation, cpu_isolation, memory_isolation
+from mooring.engine.node.providers import Isolation, cpu_isolation, memory_isolation
 
 NumberText: TypeAlias = Annotated[str, Meta(pattern="^[0-9]+$")]
 

@@ -78,7 +78,7 @@ def with_running_kubelet(options: NodeOptions) -> NodeOptions:
         left_out=options.left_out | frozenset(off),
     )
     tree = None if options.node or options.machine not in _LIVE else computer()
-    found = None if tree is None else trees.kubelet_here(tree).process
+    found = None if tree is None else trees.kubelet_here(tree)[0]
     if tree is None or found is None:
         # Most questions name neither, and need nothing of what collects a node.
         names_one = options.node != NONE and (options.node or asks_pod(asked))
