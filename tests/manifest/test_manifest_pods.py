@@ -345,12 +345,3 @@ def test_reading_does_not_change_the_object() -> None:
     kept = copy.deepcopy(content)
     read(content)
     assert content == kept
-
-
-TYPICAL = pod(
-    container("a", {"cpu": "2"}, {"cpu": "2", "memory": "1Gi"}),
-    initContainers=[container("i", restartPolicy="Always")],
-    resources={"limits": {"cpu": "4"}},
-    overhead={"cpu": "1m"},
-)
-TYPICAL["status"] = {"qosClass": "Burstable"}
