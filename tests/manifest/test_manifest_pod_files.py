@@ -15,6 +15,7 @@ from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_files import load_pods
 
 SPEC: dict[str, Any] = {"containers": [{"name": "c", "resources": {"limits": {"cpu": 1, "memory": "1Gi"}}}]}
+ABOVE = [{"name": "c", "resources": {"requests": {"cpu": 1}, "limits": {"cpu": 4}}}]
 TEMPLATE = {"metadata": {"labels": {"app": "web"}, "annotations": {"a": "b"}, "name": "ignored"}, "spec": SPEC}
 
 
@@ -204,18 +205,14 @@ def test_gates_are_those_of_the_caller(tmp_path: Path) -> None:
             ],
             "the request of 1Gi is above the limit of 1Mi",
         ),
+        (
+            [{**pod("x"), "spec": {"containers": ABOVE, "resources": {"limits": {"cpu": 2}}}}],
+            "spec.resources.limits.cpu: 2 is less than the limit of container c, 4",
+        ),
     ],
 )
 def test_unusable_pods_are_refused_with_their_place(tmp_path: Path, contents: list[Any], message: str) -> None:
     assert message in refusal(tmp_path, *contents)
-
-
-def test_container_limit_above_that_of_its_pod_is_refused(tmp_path: Path) -> None:
-    containers = [{"name": "c", "resources": {"requests": {"cpu": 1}, "limits": {"cpu": 4}}}]
-    spec = {"containers": containers, "resources": {"limits": {"cpu": 2}}}
-    assert "spec.resources.limits.cpu: 2 is less than the limit of container c, 4" in refusal(
-        tmp_path, {**pod("x"), "spec": spec}
-    )
 
 
 def test_lists_without_end_are_refused(tmp_path: Path) -> None:
