@@ -11,7 +11,7 @@ import pytest
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import PCIDevice
 from mooring.engine.devicemanager.state import Device
-from mooring.inputs.configuration.devices import declared_devices, device_table, offered_devices
+from mooring.inputs.configuration.devices import declared_devices, offered_devices
 from mooring.inputs.configuration.node_configuration import load_config
 from mooring.inputs.machines.compact import parse_compact
 
@@ -27,7 +27,7 @@ def document(devices: Any) -> dict[str, Any]:
 
 def test_listed_devices_keep_their_nodes_and_health() -> None:
     items = [{"id": "a", "numa": [0, 1]}, {"id": "b", "numa": None}, {"id": "c", "unhealthy": True}]
-    declared = declared_devices(document({"example/x": items}), source="d.yaml")
+    declared, _ = declared_devices(document({"example/x": items}), source="d.yaml")
     assert offered_devices(declared, replace(MACHINE, pci=())) == {
         "example/x": (Device("a", (0, 1)), Device("b"), Device("c", healthy=False)),
     }
@@ -43,7 +43,7 @@ def test_listed_devices_keep_their_nodes_and_health() -> None:
     ],
 )
 def test_pci_devices_are_chosen_by_class_vendor_and_device(selector: dict[str, str], chosen: list[PCIDevice]) -> None:
-    declared = declared_devices(document({"example/x": {"pci": selector}}), source="d.yaml")
+    declared, _ = declared_devices(document({"example/x": {"pci": selector}}), source="d.yaml")
     offered = offered_devices(declared, replace(MACHINE, pci=(GPU, FAR_GPU, NIC)))["example/x"]
     assert [device.id for device in offered] == [found.address for found in chosen]
     assert [device.numa for device in offered] == [None if found.numa is None else (found.numa,) for found in chosen]
@@ -81,7 +81,3 @@ def test_a_configuration_may_bring_its_devices_along(tmp_path: Path) -> None:
         "apiVersion: mooring/v1alpha1\nkind: NodeDevices\ndevices:\n  example/x:\n  - {id: a, numa: [1]}\n"
     )
     assert load_config(file).devices == {"example/x": (Device("a", (1,)),)}
-
-
-def test_no_devices_make_no_table() -> None:
-    assert device_table({}) == {}

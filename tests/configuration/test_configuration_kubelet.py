@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.values import refusal
 
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
-from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.inputs.configuration.kubelet_config import DURATIONS, KNOWN, READ, kubelet_config
 from mooring.inputs.configuration.node_configuration import NodeConfiguration, load_config
@@ -83,12 +83,6 @@ def load(tmp_path: Path, *texts: str) -> NodeConfiguration:
         paths.append(tmp_path / f"config-{number}.yaml")
         paths[-1].write_text(text)
     return load_config(*paths)
-
-
-def refusal(fields: Mapping[str, Any]) -> str:
-    with pytest.raises(InputError) as error:
-        kubelet_config(fields, source="k.yaml")
-    return str(error.value)
 
 
 def test_every_field_that_the_managers_read_is_read(tmp_path: Path) -> None:
@@ -198,7 +192,7 @@ def test_a_flood_of_unknown_fields_is_cut_short() -> None:
     ],
 )
 def test_wrong_types_are_refused_with_field_and_remedy(fields: Mapping[str, Any], message: str) -> None:
-    assert message in refusal(fields)
+    assert message in refusal(kubelet_config, fields, source="k.yaml")
 
 
 @pytest.mark.parametrize(
@@ -262,7 +256,7 @@ def test_durations_are_those_of_go(text: str, nanos: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "-", "5", "s", ".s", "1 s", "1d", "5s ", "9999999999h", "1" * 1000 + "s"])
 def test_other_texts_are_no_durations(text: str) -> None:
-    assert "is not a duration" in refusal({PERIOD: text})
+    assert "is not a duration" in refusal(kubelet_config, {PERIOD: text}, source="k.yaml")
 
 
 def test_moorings_document_may_stand_beside_or_apart(tmp_path: Path) -> None:
@@ -287,6 +281,4 @@ def test_moorings_document_may_stand_beside_or_apart(tmp_path: Path) -> None:
     ],
 )
 def test_other_documents_are_no_configuration(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(InputError) as error:
-        load(tmp_path, text)
-    assert message in str(error.value)
+    assert message in refusal(load, tmp_path, text)

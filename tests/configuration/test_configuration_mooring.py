@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.values import refusal
 
 from mooring.engine.core.config import (
     CPU_HOTPLUG,
@@ -16,7 +17,6 @@ from mooring.engine.core.config import (
     DeviceClass,
     MooringConfig,
 )
-from mooring.engine.core.errors import InputError
 from mooring.inputs.configuration.mooring_config import mooring_config
 from mooring.published.facts_document import mooring_document
 
@@ -82,9 +82,7 @@ def test_what_is_published_reads_the_same() -> None:
     ],
 )
 def test_the_document_is_checked_strictly(content: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError) as refused:
-        read(**content)
-    assert str(refused.value).startswith(f"m.yaml: {message}")
+    assert refusal(read, **content).startswith(f"m.yaml: {message}")
 
 
 @pytest.mark.parametrize(
@@ -100,6 +98,4 @@ def test_the_document_is_checked_strictly(content: dict[str, Any], message: str)
     ],
 )
 def test_device_alignment_is_checked_strictly(alignment: Any, message: str) -> None:
-    with pytest.raises(InputError) as refused:
-        aligned(alignment)
-    assert str(refused.value).startswith(f"m.yaml: deviceAlignment{message}")
+    assert refusal(aligned, alignment).startswith(f"m.yaml: deviceAlignment{message}")

@@ -9,6 +9,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.values import refusal
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machineinfo import MachineInfo
@@ -19,66 +20,8 @@ from mooring.inputs.decoding.fields import Document, Value
 FOLDER = Path(__file__).parent / "shown"
 MACHINE = MachineInfo(8, 1, 16 * 1024**3, ())
 
-SHOWN: dict[str, dict[str, Any]] = yaml.safe_load(
-    """
-# https://kubernetes.io/docs/reference/config-api/kubeadm-config.v1beta4/
-kubeadm-v1beta4.yaml: {maxPods: 30}
-kubeadm-v1beta3.yaml: {evictionHard.memory.available: 300Mi}
-# https://kubernetes.io/docs/setup/production-environment/tools/kubeadm/kubelet-integration/
-kubeadm-flags-env.txt: {cpuManagerPolicy: static}
-default-kubelet.txt: {kubeReserved.cpu: 500m, systemReserved.cpu: 500m}
-systemd-unit.txt: {maxPods: 20}
-# https://gist.github.com/leandrosiow/13ac6c27c9236a8c8487e324fbf68662
-eksctl-unit.txt: {cpuManagerPolicy: static, kubeReserved.cpu: '1'}
-# https://github.com/openshift-kni/numaresources-operator/blob/main/doc/examples/kubeletconfig.yaml
-openshift-kubeletconfig.yaml: {systemReserved.memory: 512Mi, systemReserved.cpu: 500m, reservedSystemCPUs: '0,1',
-  topologyManagerScope: pod, maxPods: 250}
-# https://docs.redhat.com/en/documentation/openshift_container_platform/4.17/html/scalability_and_performance
-performance-v1.yaml: {cpuManagerPolicy: static, reservedSystemCPUs: 0-4, topologyManagerPolicy: best-effort}
-performance-single-numa.yaml: {cpuManagerPolicyOptions.full-pcpus-only: 'true', reservedSystemCPUs: '0-1,6-7'}
-# https://github.com/RHsyseng/5g-ran-deployments-on-ocp-lab (lab-4.19, 04_performance_profile.yaml)
-performance-ran.yaml: {memoryManagerPolicy: Static, reservedMemory: [{numaNode: 0, limits: {memory: 3672Mi}}],
-  kubeReserved.memory: 500Mi, systemReserved.memory: 3Gi, topologyManagerScope: pod}
-# https://awslabs.github.io/amazon-eks-ami/nodeadm/
-eks-minimal.yaml: {kubeReserved.cpu: 90m, kubeReservedCgroup: /runtime, evictionHard.memory.available: 100Mi}
-eks-two-parts.txt: {maxPods: 20, cpuManagerPolicy: static}
-# https://docs.aws.amazon.com/eks/latest/eksctl/node-bootstrapping.html
-eksctl-mime.txt: {kubeReserved.cpu: 90m, kubeReservedCgroup: /runtime, evictionHard.memory.available: 100Mi,
-  maxPods: 42}
-eks-bootstrap-mime.txt: {reservedSystemCPUs: 0-1, kubeReserved.cpu: 90m}
-# https://docs.aws.amazon.com/cdk/api/v2/docs/aws-cdk-lib.aws_eks.BootstrapOptions.html
-eks-bootstrap.txt: {kubeReserved.cpu: 90m, kubeReservedCgroup: /runtime, evictionHard.memory.available: 100Mi,
-  maxPods: 9}
-# https://cloud.google.com/kubernetes-engine/docs/how-to/node-system-config
-gke.yaml: {cpuManagerPolicy: static, kubeReserved.cpu: 90m, kubeReserved.memory: '2791728742'}
-# https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/NodeKubeletConfig
-gke-managers.yaml: {topologyManagerPolicy: restricted, memoryManagerPolicy: Static, cpuCFSQuota: false}
-# https://learn.microsoft.com/azure/aks/custom-node-configuration
-aks.json: {cpuManagerPolicy: static, cpuCFSQuotaPeriod: 200ms, kubeReserved.cpu: 180m}
-aks-preview.json: {kubeReserved.cpu: 200m, kubeReserved.memory: 1024Mi, evictionHard.memory.available: 20%}
-aks-windows.json: {kubeReserved.cpu: 180m}
-# https://docs.k3s.io/installation/configuration
-k3s.yaml: {memoryManagerPolicy: Static, kubeReserved.memory: 1.5Gi, maxPods: 600}
-rke2-string.yaml: {maxPods: 200}
-# https://github.com/harvester/harvester (enhancements, CPU pinning)
-rke2-added.yaml: {systemReserved.cpu: 490m, kubeReserved.cpu: 490m, evictionHard.nodefs.available: 5%}
-# https://github.com/k3s-io/k3s/issues (Running kubelet ...)
-k3s-command-line.txt: {evictionHard.imagefs.available: 5%, maxPods: 110}
-# https://github.com/canonical/microk8s/blob/master/microk8s-resources/default-args/kubelet
-microk8s.txt: {evictionHard.memory.available: 100Mi, evictionHard.imagefs.available: 1Gi}
-# https://docs.siderolabs.com/talos/v1.11/reference/configuration/v1alpha1/config
-talos.yaml: {systemReserved.memory: 512Mi, systemReserved.cpu: 50m, featureGates.ServerSideApply: true}
-talos-reserved.yaml: {cpuManagerPolicy: static, systemReserved.cpu: '1', maxPods: 60}
-talos-documents.yaml: {maxPods: 70, featureGates.AllBeta: true, systemReserved.memory: 512Mi}
-# https://registry.terraform.io/providers/hashicorp/cloudinit
-eks-base64.txt: {kubeReserved.cpu: 90m, kubeReservedCgroup: /runtime, evictionHard.memory.available: 100Mi, maxPods: 33}
-# https://docs.nvidia.com/networking/display/kubernetes2411/kubernetes+performance+tuning
-nvidia.yaml: {reservedSystemCPUs: 6-8, topologyManagerPolicy: single-numa-node}
-# proc(5)
-proc-cmdline.bin: {cpuManagerPolicy: static, kubeReserved.cpu: '1'}
-"""
-)
-"""File of the folder ``shown``, under where its facts are from, with some of the fields in force."""
+CASES: dict[str, Any] = yaml.safe_load((FOLDER.parent / "cases.yaml").read_text(encoding="utf-8"))
+SHOWN: dict[str, dict[str, Any]] = CASES["shown"]
 
 
 def loaded(*paths: Path) -> NodeConfiguration:
@@ -127,80 +70,19 @@ def test_odd_content_is_read_or_refused_in_one_line(shown: ConfigurationSource, 
     assert "\n" not in refused
 
 
-def test_a_misspelt_field_of_each_wrapper_is_reported_with_its_line(tmp_path: Path) -> None:
-    for text, line, hint in (
-        ("apiVersion: node.eks.aws/v1alpha1\nkind: NodeConfig\nspec:\n  kubelet:\n    confg: {}\n", 5, "config"),
-        ("kubeletConfig:\n  topologyManger: {}\n", 2, "topologyManager"),
-        ('{"cpuCfsQuota": true,\n "topologyManagerPolcy": "none"}', 2, "topologyManagerPolicy"),
-        ("version: v1alpha1\nmachine:\n  kubelet:\n    extraConfigs: {}\n", 4, "extraConfig"),
-        ("kubelet-args:\n- max-pods=1\nnode-label: [a=b]\n", 1, "kubelet-arg"),
-        ("--max-pods=3\n--cpu-manager-polcy=static\n", 2, "--cpu-manager-policy"),
-        (
-            (
-                "apiVersion: performance.openshift.io/v2\nkind: PerformanceProfile\nspec:\n  cpu: {reserved: '0', "
-                "isolated: 1-3}\n  numa:\n    topologyPolcy: restricted\n"
-            ),
-            6,
-            "topologyPolicy",
-        ),
-    ):
-        found = loaded(written(tmp_path, text))
-        messages = [one.message for one in found.findings if one.code == "MOOR-501"]
-        assert [f"given:{line}:" in one and f"did you mean {hint}?" in one for one in messages] == [True], messages
+@pytest.mark.parametrize("case", CASES["misspelt"], ids=lambda case: str(case["hint"]))
+def test_a_misspelt_field_of_each_wrapper_is_reported_with_its_line(tmp_path: Path, case: dict[str, Any]) -> None:
+    found = loaded(written(tmp_path, case["text"]))
+    [message] = [one.message for one in found.findings if one.code == "MOOR-501"]
+    assert f"given:{case['line']}:" in message
+    assert f"did you mean {case['hint']}?" in message
 
 
-@pytest.mark.parametrize(
-    ("text", "error"),
-    [
-        (
-            (
-                "apiVersion: kubeadm.k8s.io/v1beta4\nkind: JoinConfiguration\nnodeRegistration:\n  kubeletExtraArgs:\n"
-                "    max-pods: '1'\n"
-            ),
-            "given:4:3: nodeRegistration.kubeletExtraArgs: must be a list of names and values in v1beta4; ",
-        ),
-        (
-            (
-                "apiVersion: machineconfiguration.openshift.io/v1\nkind: KubeletConfig\nspec:\n  kubeletConfig:\n"
-                "    featureGates: {A: true}\n"
-            ),
-            "given:5:5: spec.kubeletConfig.featureGates: OpenShift does not let this field be set; remove it",
-        ),
-        (
-            (
-                "apiVersion: performance.openshift.io/v2\nkind: PerformanceProfile\nspec:\n  cpu:\n    reserved: 0-3\n"
-                "    isolated: 3-7\n"
-            ),
-            "given:6:5: spec.cpu.isolated: CPUs 3 are reserved too; name each CPU once",
-        ),
-        (
-            "kubeletConfig:\n  cpuManagerPolicy: Static\n",
-            "given:2:3: kubeletConfig.cpuManagerPolicy: GKE does not take",
-        ),
-        (
-            '{"cpuCfsQuotaPeriod": "1ms",\n "topologyManagerPolicy": "restrictd"}',
-            "given:2:2: topologyManagerPolicy: AKS does not take 'restrictd'; did you mean restricted?",
-        ),
-        (
-            "version: v1alpha1\nmachine:\n  kubelet:\n    extraConfig:\n      cgroupRoot: /\n",
-            "given:5:7: machine.kubelet.extraConfig.cgroupRoot: Talos does not let this field be set; remove it",
-        ),
-        ("kubelet-arg:\n- max-pods=many\n", "given:2:3: kubelet-arg[0]: must be a whole number, not a string"),
-        ("--kube-reserved='cpu=1\n", "given:1: cannot be read as arguments: No closing quotation; close the quote"),
-        (
-            (
-                "MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=B\n\n"
-                "--B\nContent-Type: text/cloud-config\n\n"
-                "a: b\n\n--B--\n"
-            ),
-            "given: no part configures the kubelet; ",
-        ),
-    ],
-)
-def test_what_the_vendor_or_the_kubelet_refuses_is_one_line(tmp_path: Path, text: str, error: str) -> None:
-    with pytest.raises(InputError) as raised:
-        loaded(written(tmp_path, text))
-    assert str(raised.value).startswith(f"{tmp_path}/{error}")
+@pytest.mark.parametrize("case", CASES["refused"], ids=lambda case: str(case["error"]))
+def test_what_cannot_be_used_is_one_line(tmp_path: Path, case: dict[str, Any]) -> None:
+    said = refusal(loaded, written(tmp_path, case["text"]))
+    assert case["error"] in said
+    assert "\n" not in said
 
 
 KUBELET = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
@@ -256,8 +138,7 @@ def test_thresholds_are_completed_with_the_file_and_never_again(tmp_path: Path) 
 def test_a_drop_in_without_its_kind_is_refused_as_by_the_kubelet(tmp_path: Path) -> None:
     folder = drop_ins(tmp_path, **{"10_conf": ""})
     (folder / "10.conf").write_text("maxPods: 1\n")
-    with pytest.raises(InputError, match="the kubelet refuses a drop-in without apiVersion"):
-        loaded(folder)
+    assert "the kubelet refuses a drop-in without apiVersion" in refusal(loaded, folder)
 
 
 def test_each_field_names_the_place_that_set_it(tmp_path: Path) -> None:

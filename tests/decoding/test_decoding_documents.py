@@ -8,19 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.values import refusal
 
-from mooring.engine.core.errors import InputError
 from mooring.inputs.decoding.documents import load_documents
 
 
 def contents(path: Path | str) -> list[object]:
     return [document.content for document in load_documents(path)]
-
-
-def refusal(path: Path | str) -> str:
-    with pytest.raises(InputError) as error:
-        load_documents(path)
-    return str(error.value)
 
 
 def write(path: Path, text: str | bytes) -> Path:
@@ -44,7 +38,10 @@ def test_folder_is_read_by_name_and_suffix(tmp_path: Path) -> None:
 
 
 def test_folder_without_manifests_is_refused(tmp_path: Path) -> None:
-    assert refusal(tmp_path) == f"{tmp_path}: the folder holds no manifests; put .yaml, .yml, .json files there"
+    assert (
+        refusal(load_documents, tmp_path)
+        == f"{tmp_path}: the folder holds no manifests; put .yaml, .yml, .json files there"
+    )
 
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +87,7 @@ def test_flow_style_yaml_is_no_json_but_is_read(tmp_path: Path) -> None:
     ],
 )
 def test_unusable_file_is_refused(tmp_path: Path, name: str, data: bytes, message: str) -> None:
-    assert message in refusal(write(tmp_path / name, data))
+    assert message in refusal(load_documents, write(tmp_path / name, data))
 
 
 def test_whole_characters_written_as_escapes_are_read(tmp_path: Path) -> None:
@@ -101,12 +98,12 @@ def test_large_file_is_refused_before_it_is_read(tmp_path: Path) -> None:
     file = tmp_path / "f.yaml"
     with file.open("wb") as stream:
         stream.truncate(100 * 1024**2)
-    assert refusal(file) == f"{file}: larger than 64 MiB; split it, or select fewer objects"
+    assert refusal(load_documents, file) == f"{file}: larger than 64 MiB; split it, or select fewer objects"
 
 
 def test_endless_input_is_refused_when_it_passes_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mooring.inputs.decoding.files.LARGEST_FILE", 1024**2)
-    assert "larger than 1 MiB" in refusal("/dev/zero")
+    assert "larger than 1 MiB" in refusal(load_documents, "/dev/zero")
 
 
 @pytest.mark.parametrize(
@@ -114,15 +111,15 @@ def test_endless_input_is_refused_when_it_passes_the_limit(monkeypatch: pytest.M
     [("missing.yaml", "no such file or directory"), ("nul\0.yaml", "null"), ("x" * 5000, "too long")],
 )
 def test_what_cannot_be_opened_is_refused(path: str, reason: str) -> None:
-    assert f"cannot be read: {reason}" in refusal(path) or reason in refusal(path)
+    assert f"cannot be read: {reason}" in refusal(load_documents, path) or reason in refusal(load_documents, path)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_unreadable_file_is_refused(tmp_path: Path) -> None:
     file = write(tmp_path / "f.yaml", "a: 1")
     file.chmod(0)
-    assert "cannot be read: permission denied" in refusal(file)
+    assert "cannot be read: permission denied" in refusal(load_documents, file)
 
 
 def test_names_that_are_no_text_are_shown_all_the_same(tmp_path: Path) -> None:
-    assert "\\udcff" in refusal(f"{tmp_path}/\udcff.yaml")
+    assert "\\udcff" in refusal(load_documents, f"{tmp_path}/\udcff.yaml")

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from dataclasses import fields, is_dataclass
+from importlib import import_module
 from inspect import getmembers, isclass
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,6 @@ import pytest
 from jsonschema import Draft202012Validator
 from tests.documents.validation import complaints
 
-import mooring.engine.cpumanager.facts as cpu_facts
-import mooring.engine.devicemanager.facts as device_facts
-import mooring.engine.extensions.facts as extension_facts
-import mooring.engine.memorymanager.facts as memory_facts
-import mooring.engine.node.facts as node_facts
-import mooring.engine.plugins.facts as plugin_facts
-import mooring.engine.topologymanager.facts as topology_facts
 from mooring.answers.doctor.lint import Assignments, isolation_document
 from mooring.documents.facts import fact_members, fact_types
 from mooring.documents.schemas import document_type, kinds, schema
@@ -125,7 +119,10 @@ def test_each_class_of_a_document_is_used_once() -> None:
 
 
 MEMBERS = Path(__file__).parent / "golden-members.txt"
-ROOMS = (cpu_facts, extension_facts, memory_facts, device_facts, topology_facts, node_facts, plugin_facts)
+ROOMS = [
+    import_module(f"mooring.engine.{room}.facts")
+    for room in ("cpumanager", "extensions", "memorymanager", "devicemanager", "topologymanager", "node", "plugins")
+]
 ELSEWHERE = {"declared", "choices", "state"}
 """Fields that stand elsewhere: the pod itself, the choices of a merge, which the story tells, and the state."""
 PARTS = {"KubeletStarted", "Candidate"}

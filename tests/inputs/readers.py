@@ -42,6 +42,7 @@ from mooring.inputs.configuration.devices import listed_resources
 from mooring.inputs.configuration.node_configuration import configuration_of
 from mooring.inputs.configuration.sources import sources_in
 from mooring.inputs.decoding.documents import documents_in
+from mooring.inputs.decoding.fields import Document
 from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.machines.formats.recognition import described
 from mooring.inputs.machines.loader import SHIPPED, load_machine
@@ -67,8 +68,12 @@ class Reader:
     seeds: Callable[[], Iterable[bytes]]
 
 
-def _configuration(data: bytes) -> object:
-    return configuration_of(documents_in(data, archives.NAME))
+def _documents(data: bytes) -> list[Document]:
+    return documents_in(data, archives.NAME)
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="surrogateescape")
 
 
 def _configuration_file(data: bytes) -> object:
@@ -76,18 +81,14 @@ def _configuration_file(data: bytes) -> object:
     return configuration_of(sources_in(data, archives.NAME), machine=_machine().info).effective()
 
 
-def _dump(data: bytes) -> object:
-    return [listed_resources(document.content) for document in documents_in(data, archives.NAME)]
-
-
 def _pods(data: bytes) -> object:
-    documents = documents_in(data, archives.NAME)
+    documents = _documents(data)
     return pods_of(documents), active_pods(documents, min(bound_nodes(documents), default=""))
 
 
 def _plan(data: bytes) -> object:
     """A plan with these pods, and why each of them was refused."""
-    plan = make_plan(Question(_machine(), _STATIC, MooringConfig(), tuple(pods_of(documents_in(data, archives.NAME)))))
+    plan = make_plan(Question(_machine(), _STATIC, MooringConfig(), tuple(pods_of(_documents(data)))))
     return plan_document(plan), explanation_list(plan)
 
 
@@ -113,14 +114,6 @@ _STATIC = KubeletConfig(
 )
 
 
-def _cpu_file(data: bytes) -> object:
-    return _diagnosed(StateTexts(cpu=data.decode(errors="surrogateescape")))
-
-
-def _memory_file(data: bytes) -> object:
-    return _diagnosed(StateTexts(memory=data.decode(errors="surrogateescape")))
-
-
 def _diagnosed(files: StateTexts) -> object:
     return diagnose(Question(_machine(), _STATIC, MooringConfig(), files=files))
 
@@ -129,10 +122,6 @@ def _state_seeds(kind: str) -> list[bytes]:
     files = [json.loads(line).get("files") or {} for line in _recorded("state-files.jsonl.gz", 400)]
     texts = (text for found in files for name, text in found.items() if kind in name and isinstance(text, str))
     return list(dict.fromkeys(text.encode(errors="surrogateescape") for text in texts))
-
-
-def _journal(data: bytes) -> object:
-    return read_newest(data.decode(errors="surrogateescape"))
 
 
 def _journal_body(data: bytes) -> object:
@@ -181,10 +170,6 @@ def _machine_seeds() -> list[bytes]:
     return [line for line in lines if len(line) < 4000][:40]
 
 
-def _compact(data: bytes) -> object:
-    return parse_compact(data.decode(errors="surrogateescape"))
-
-
 def _scenario(data: bytes) -> object:
     with archives.in_memory(data) as path:
         return list(load_scenarios(path))
@@ -204,11 +189,6 @@ def _podresources_seeds() -> list[bytes]:
     device.device_ids.extend(["a", "b"])
     device.topology.nodes.add(ID=1)
     return [answer.SerializeToString()]
-
-
-def _claim_request(data: bytes) -> object:
-    """The payload of Prepare on the agent's socket for claims."""
-    return claim_asked(parse(PrepareRequestMessage, data))
 
 
 def _claim_request_seeds() -> list[bytes]:
@@ -240,10 +220,6 @@ def _extender(data: bytes) -> object:
         except InputError as error:
             found.append(str(error))
     return found
-
-
-def _agent_configuration(data: bytes) -> object:
-    return agent_configuration(documents_in(data, archives.NAME), archives.NAME)
 
 
 def _agent_configuration_seeds() -> list[bytes]:
@@ -287,37 +263,49 @@ def _interrupts_seeds() -> list[bytes]:
 
 
 READERS = (
-    Reader("configuration", _configuration, lambda: _yaml_seeds("*kubelet*.yaml", "plugins/*kubelet.yaml")),
+    Reader(
+        "configuration",
+        lambda data: configuration_of(_documents(data)),
+        lambda: _yaml_seeds("*kubelet*.yaml", "plugins/*kubelet.yaml"),
+    ),
     Reader(
         "configuration-file",
         _configuration_file,
         lambda: [file.read_bytes() for file in sorted(FILES.iterdir())] + [one[0].encode() for one in GIVEN.values()],
     ),
-    Reader("podresources-dump", _dump, lambda: [json.dumps(one).encode() for one in (ALLOCATABLE, HELD)]),
+    Reader(
+        "podresources-dump",
+        lambda data: [listed_resources(one.content) for one in _documents(data)],
+        lambda: [json.dumps(one).encode() for one in (ALLOCATABLE, HELD)],
+    ),
     Reader("pods", _pods, lambda: _yaml_seeds("*.yaml", "plugins/*pods.yaml", "node/pods.json")),
     Reader("plan", _plan, lambda: _yaml_seeds("*.yaml", "plugins/*pods.yaml")),
     Reader("scenario", _scenario, _scenario_seeds),
-    Reader("cpu-state", _cpu_file, lambda: _state_seeds("cpu")),
-    Reader("memory-state", _memory_file, lambda: _state_seeds("memory")),
+    Reader("cpu-state", lambda data: _diagnosed(StateTexts(cpu=_text(data))), lambda: _state_seeds("cpu")),
+    Reader("memory-state", lambda data: _diagnosed(StateTexts(memory=_text(data))), lambda: _state_seeds("memory")),
     Reader("device-record", device_objects.record, device_objects.record_seeds),
     Reader("dynamic-objects", device_objects.dynamic, device_objects.dynamic_seeds),
-    Reader("journal", _journal, _journal_seeds),
+    Reader("journal", lambda data: read_newest(_text(data)), _journal_seeds),
     Reader("journal-body", _journal_body, lambda: [agent_handler.body_of(_journal_seeds()[0])]),
     Reader("nri-connection", _nri, _nri_seeds),
     Reader("nri-call", _nri_call, _call_seeds),
     Reader("archive", archives.read, archives.seeds),
     Reader("archive-file", archives.read_with_file, archives.file_seeds),
     Reader("machineinfo", lambda data: parse_machine_info(data, archives.NAME), _machine_seeds),
-    Reader("compact", _compact, lambda: [one.text.encode() for one in SHIPPED.values()]),
+    Reader("compact", lambda data: parse_compact(_text(data)), lambda: [one.text.encode() for one in SHIPPED.values()]),
     Reader("podresources", pods_in, _podresources_seeds),
     Reader("claim", cluster_objects.claim, cluster_objects.claim_seeds),
-    Reader("claim-request", _claim_request, _claim_request_seeds),
+    Reader("claim-request", lambda data: claim_asked(parse(PrepareRequestMessage, data)), _claim_request_seeds),
     Reader("extender", _extender, _extender_seeds),
     Reader("api-pod", cluster_objects.pod, cluster_objects.pod_seeds),
     Reader("node-facts", cluster_objects.node_facts, cluster_objects.facts_seeds),
     Reader("node-state", cluster_objects.node_state, cluster_objects.state_seeds),
     Reader("node-verdict", published_nodes.verdict, published_nodes.seeds),
-    Reader("agent-configuration", _agent_configuration, _agent_configuration_seeds),
+    Reader(
+        "agent-configuration",
+        lambda data: agent_configuration(_documents(data), archives.NAME),
+        _agent_configuration_seeds,
+    ),
     Reader("machine-text", lambda data: described(data, archives.NAME), _machine_text_seeds),
     Reader("interrupt-journal", _interrupts, _interrupts_seeds),
 )

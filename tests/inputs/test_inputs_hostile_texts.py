@@ -38,8 +38,6 @@ PAYLOADS = {
     "shell": "'x; touch P #$(touch P)",
 }
 MACHINE = ("--machine", "sockets=1 numa=2 cores=8 memory=16Gi")
-LARGER = ("--machine", "sockets=1 numa=4 cores=8 memory=16Gi")
-"""Has the NUMA node of the devices."""
 NODE = (*MACHINE, "--config", str(EXAMPLES / "kubelet.yaml"))
 PODS = ("-f", str(EXAMPLES / "pods.yaml"))
 LIVE = ("--config", str(EXAMPLES / "fleet" / "live-kubelet.yaml"))

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.values import refusal
 
-from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import ContainerKind, Pod, QoS
 from mooring.inputs.decoding.documents import documents_in
@@ -66,12 +66,6 @@ def amounts(found: Pod, container: str) -> tuple[dict[str, str], dict[str, str]]
     assert chosen is not None
     requests, limits = chosen.requests, chosen.limits
     return {name: str(value) for name, value in requests.items()}, {name: str(value) for name, value in limits.items()}
-
-
-def refusal(*contents: Any) -> str:
-    with pytest.raises(InputError) as error:
-        read(*contents)
-    return str(error.value)
 
 
 def warnings(*contents: Any) -> list[str]:
@@ -141,49 +135,38 @@ def test_workloads_and_lists_are_completed(tmp_path: Path) -> None:
     assert [found.qos for found in load_pods([file])] == [QoS.GUARANTEED]
 
 
+UNEVEN = pod({"name": "app", "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "4"}}})
+ASKING = pod({"name": "app", "resources": {"requests": {"cpu": "1"}}})
+RATIO = of_containers(maxLimitRequestRatio={"cpu": "2"})
+FORBIDDEN = 'pods "api" is forbidden: '
+
+
 @pytest.mark.parametrize(
-    ("item", "message"),
+    ("item", "given", "message"),
     [
-        (of_containers(min={"cpu": "8"}), "minimum cpu usage per Container is 8, but request is 4"),
-        (of_containers(max={"cpu": "2"}), CPU_ABOVE),
+        (of_containers(min={"cpu": "8"}), pod(API), "minimum cpu usage per Container is 8, but request is 4"),
+        (of_containers(max={"cpu": "2"}), pod(API), f"{FORBIDDEN}{CPU_ABOVE}; change the pod"),
         (
-            of_containers(max={"cpu": "2", "memory": "1Gi"}),
-            f"[{CPU_ABOVE}, maximum memory usage per Container is 1Gi, but limit is 2Gi]",
+            of_containers(max={"cpu": "2", "memory": "1Gi"}), pod(API),
+            f"{FORBIDDEN}[{CPU_ABOVE}, maximum memory usage per Container is 1Gi, but limit is 2Gi]; change the pod",
         ),
-        ({"type": "Pod", "max": {"cpu": "3"}}, "maximum cpu usage per Pod is 3, but limit is 4"),
-        ({"type": "Pod", "max": EXTENDED}, "maximum example.com/a usage per Pod is 1. No limit is specified"),
-        ({"type": "Pod", "min": EXTENDED}, "minimum example.com/a usage per Pod is 1. No request is specified"),
-        ({"type": "PersistentVolumeClaim", "max": {"cpu": "1"}}, None),
+        ({"type": "Pod", "max": {"cpu": "3"}}, pod(API), f"{FORBIDDEN}maximum cpu usage per Pod is 3, but limit is 4"),
+        ({"type": "Pod", "max": EXTENDED}, pod(API), "maximum example.com/a usage per Pod is 1. No limit is specified"),
+        ({"type": "Pod", "min": EXTENDED}, pod(API), "minimum example.com/a usage per Pod is 1. No request is specif"),
+        (RATIO, UNEVEN, "cpu max limit to request ratio per Container is 2, but provided ratio is 4.000000"),
+        (RATIO, pod(HELPER), "but no request is specified or request is 0"),
+        (of_containers(default=SMALL), ASKING, "the request of 1 is above the limit of 500m"),
+        (of_containers(default=SMALL), ASKING, "amounts that the pod lacks come from LimitRange shop/defaults"),
+        (of_containers(default={"cpu": "much"}), pod(API), "spec.limits[0].default.cpu: 'much' is not a quantity"),
     ],
 )  # fmt: skip
-def test_a_violation_is_refused_with_the_api_servers_words(item: Any, message: str | None) -> None:
-    if message is None:
-        read(limit_range(item), pod(API))
-    else:
-        assert f'pods "api" is forbidden: {message}; change the pod' in refusal(limit_range(item), pod(API))
+def test_a_violation_is_refused_with_the_api_servers_words(item: Any, given: Any, message: str) -> None:
+    assert message in refusal(read, limit_range(item), given)
 
 
-def test_the_ratio_of_limit_to_request_is_checked() -> None:
-    uneven = pod({"name": "app", "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "4"}}})
-    ratio = limit_range(of_containers(maxLimitRequestRatio={"cpu": "2"}))
-    words = "cpu max limit to request ratio per Container is 2, but provided ratio is 4.000000"
-    assert words in refusal(ratio, uneven)
-    assert one(limit_range(of_containers(maxLimitRequestRatio={"cpu": "4"})), uneven).qos is QoS.BURSTABLE
-    none = "but no request is specified or request is 0"
-    assert none in refusal(ratio, pod(HELPER))
-
-
-def test_a_default_that_makes_the_pod_invalid_is_named() -> None:
-    asking = pod({"name": "app", "resources": {"requests": {"cpu": "1"}}})
-    problem = refusal(limit_range(of_containers(default=SMALL)), asking)
-    assert "the request of 1 is above the limit of 500m" in problem
-    assert "amounts that the pod lacks come from LimitRange shop/defaults" in problem
-
-
-def test_a_limit_range_with_a_wrong_amount_is_refused_with_its_place() -> None:
-    assert "spec.limits[0].default.cpu: 'much' is not a quantity" in refusal(
-        limit_range(of_containers(default={"cpu": "much"})), pod(API)
-    )
+def test_what_a_limit_range_allows_is_admitted() -> None:
+    read(limit_range({"type": "PersistentVolumeClaim", "max": {"cpu": "1"}}), pod(API))
+    assert one(limit_range(of_containers(maxLimitRequestRatio={"cpu": "4"})), UNEVEN).qos is QoS.BURSTABLE
 
 
 @pytest.mark.parametrize("injector", INJECTORS, ids=lambda one: one.key)
@@ -253,8 +236,7 @@ def test_an_injected_sidecar_starts_first_and_a_limit_range_completes_it() -> No
 def test_what_cannot_be_injected_is_said() -> None:
     _, findings = read(pod(API), inject=fragment_of(documents(PROXY)))
     assert [finding.message for finding in findings] == ["has no effect: no new pod is marked for an injector"]
-    with pytest.raises(InputError, match=r"all\.json: --inject: has no container"):
-        fragment_of(documents({"resources": {}}))
+    assert "all.json: --inject: has no container" in refusal(fragment_of, documents({"resources": {}}))
 
 
 NET = "k8s.v1.cni.cncf.io/networks"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.values import refusal
 
 from mooring.agent.journal import pod_of_text, text_of_pod
 from mooring.engine.core.config import DEVICE_ALIGNMENT, MIXED_CPUS
@@ -107,9 +108,7 @@ def test_a_field_is_read_and_what_no_extension_knows_is_passed_over(
     ],
 )
 def test_what_a_field_cannot_say_is_refused(content: dict[str, Any], gates: PodGates, message: str) -> None:
-    with pytest.raises(InputError) as refused:
-        read(content, gates)
-    assert str(refused.value).startswith(f"f.yaml: {message}")
+    assert refusal(read, content, gates).startswith(f"f.yaml: {message}")
 
 
 def test_a_journal_keeps_claims_and_an_archive_delay_and_priority() -> None:

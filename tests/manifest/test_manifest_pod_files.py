@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.values import refusal as refused
 
-from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import QoS
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_files import load_pods
 
 SPEC: dict[str, Any] = {"containers": [{"name": "c", "resources": {"limits": {"cpu": 1, "memory": "1Gi"}}}]}
+ABOVE = [{"name": "c", "resources": {"requests": {"cpu": 1}, "limits": {"cpu": 4}}}]
 TEMPLATE = {"metadata": {"labels": {"app": "web"}, "annotations": {"a": "b"}, "name": "ignored"}, "spec": SPEC}
 
 
@@ -38,9 +39,7 @@ def names(folder: Path, *contents: object) -> list[str]:
 
 
 def refusal(folder: Path, *contents: object) -> str:
-    with pytest.raises(InputError) as error:
-        load_pods([write(folder, *contents)])
-    return str(error.value).replace(f"{folder}/", "")
+    return refused(load_pods, [write(folder, *contents)]).replace(f"{folder}/", "")
 
 
 def test_pods_come_in_the_order_of_their_files(tmp_path: Path) -> None:
@@ -98,9 +97,10 @@ def test_pods_of_a_stateful_set_begin_at_its_ordinal(tmp_path: Path) -> None:
 def test_folders_of_other_tools_are_refused_with_the_command(tmp_path: Path, name: str, problem: str) -> None:
     write(tmp_path, pod("x"))
     (tmp_path / name).write_text("name: x")
-    with pytest.raises(InputError) as error:
-        load_pods([tmp_path])
-    assert str(error.value) == f"{tmp_path}: {problem}{tmp_path} prints its manifests: pipe them to mooring with -f -"
+    assert (
+        refused(load_pods, [tmp_path])
+        == f"{tmp_path}: {problem}{tmp_path} prints its manifests: pipe them to mooring with -f -"
+    )
 
 
 def test_templates_in_other_places(tmp_path: Path) -> None:
@@ -205,18 +205,14 @@ def test_gates_are_those_of_the_caller(tmp_path: Path) -> None:
             ],
             "the request of 1Gi is above the limit of 1Mi",
         ),
+        (
+            [{**pod("x"), "spec": {"containers": ABOVE, "resources": {"limits": {"cpu": 2}}}}],
+            "spec.resources.limits.cpu: 2 is less than the limit of container c, 4",
+        ),
     ],
 )
 def test_unusable_pods_are_refused_with_their_place(tmp_path: Path, contents: list[Any], message: str) -> None:
     assert message in refusal(tmp_path, *contents)
-
-
-def test_container_limit_above_that_of_its_pod_is_refused(tmp_path: Path) -> None:
-    containers = [{"name": "c", "resources": {"requests": {"cpu": 1}, "limits": {"cpu": 4}}}]
-    spec = {"containers": containers, "resources": {"limits": {"cpu": 2}}}
-    assert "spec.resources.limits.cpu: 2 is less than the limit of container c, 4" in refusal(
-        tmp_path, {**pod("x"), "spec": spec}
-    )
 
 
 def test_lists_without_end_are_refused(tmp_path: Path) -> None:

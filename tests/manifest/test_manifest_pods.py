@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.values import refusal
 
-from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Container, ContainerKind, Pod, PodResources, QoS, ResourceList
 from mooring.engine.core.quantity import Quantity
 from mooring.inputs.pods.defaults import PodGates, qos_of, total_requests, with_pod_defaults
@@ -39,12 +39,6 @@ def pod(*containers: Resources, **more: Any) -> Resources:
 
 def read(content: Mapping[str, Any], gates: PodGates | None = None) -> Pod:
     return pod_from_object(content, source="f.yaml", gates=gates or PodGates())
-
-
-def refusal(content: Mapping[str, Any]) -> str:
-    with pytest.raises(InputError) as error:
-        read(content)
-    return str(error.value)
 
 
 def test_identity_is_read_or_made() -> None:
@@ -341,7 +335,7 @@ def restarted(policy: object) -> list[Resources]:
 def test_what_the_api_server_refuses_is_refused_here(content: Mapping[str, Any], message: str) -> None:
     if "metadata" not in content and content:
         content = {"metadata": {"name": "p"}, **content}
-    said = refusal(content)
+    said = refusal(read, content)
     assert said.startswith("f.yaml: ")
     assert message in said
 
@@ -351,12 +345,3 @@ def test_reading_does_not_change_the_object() -> None:
     kept = copy.deepcopy(content)
     read(content)
     assert content == kept
-
-
-TYPICAL = pod(
-    container("a", {"cpu": "2"}, {"cpu": "2", "memory": "1Gi"}),
-    initContainers=[container("i", restartPolicy="Always")],
-    resources={"limits": {"cpu": "4"}},
-    overhead={"cpu": "1m"},
-)
-TYPICAL["status"] = {"qosClass": "Burstable"}

@@ -257,21 +257,18 @@ def _form(hint: Any) -> _Form:
         form = _form(parts[0])
         return _Form(lambda values: [form.encode(value) for value in values], list[form.schema])  # type: ignore[name-defined]
     if origin is Mapping or (isinstance(origin, type) and issubclass(origin, Mapping)):
-        return _mapping_form(*parts)
-    raise TypeError(f"no form for {hint}")
-
-
-def _mapping_form(key: Any, value: Any) -> _Form:
-    form = _form(value)
-    if key is float:
+        key, value = parts
+        form = _form(value)
+        if key is not float:
+            return _Form(
+                lambda values: {str(name): form.encode(one) for name, one in values.items()},
+                dict[str, form.schema],  # type: ignore[name-defined]
+            )
         return _Form(
             lambda levels: [ScoreLevelPart(score, form.encode(cpus)) for score, cpus in levels.items()],
             Annotated[list[ScoreLevelPart], told("Scores of CPUs, highest first.")],
         )
-    return _Form(
-        lambda values: {str(name): form.encode(one) for name, one in values.items()},
-        dict[str, form.schema],  # type: ignore[name-defined]
-    )
+    raise TypeError(f"no form for {hint}")
 
 
 def _same(value: Any) -> Any:

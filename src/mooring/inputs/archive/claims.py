@@ -41,7 +41,7 @@ def reduced_claims(documents: Iterable[object], pods: Iterable[Mapping[str, Any]
     named = {
         (pod["metadata"].get("namespace", "default"), claim)
         for pod in pods
-        for claim in claims_of_pod(pod, pod.get("spec", {}))
+        for claim in claims_of_pod(pod, pod.get("spec", {}))[0]
     }
     claims, slices = [], []
     for one in (one for document in documents for _, one in objects_of(document, KINDS)):

@@ -25,7 +25,7 @@ from mooring.engine.kubelet.kubelet import StateTexts
 from mooring.engine.node.settings import CPU_FILE, MEMORY_FILE
 from mooring.inputs.archive import OF_ARCHIVE
 from mooring.inputs.archive.claims import DeviceFacts
-from mooring.inputs.configuration.devices import declared_devices, declared_preferences
+from mooring.inputs.configuration.devices import declared_devices
 from mooring.inputs.configuration.node_configuration import NodeConfiguration, configuration_of
 from mooring.inputs.decoding.documents import documents_in, located
 from mooring.inputs.decoding.fields import Document, within
@@ -173,9 +173,9 @@ class NodeArchive:
         for document in self._documents(ALLOCATABLE):
             with located(document):
                 content = document.content if isinstance(document.content, dict) else {}
-                listed = declared_devices(content, source=document.source)
+                listed, preferred = declared_devices(content, source=document.source)
                 allocatable |= {name: found for name, found in listed.items() if isinstance(found, tuple)}
-                preferences |= declared_preferences(content, source=document.source)
+                preferences |= preferred
         return DeviceFacts(
             record=device_record(self._state(DEVICE_RECORD)),
             allocatable=allocatable,

@@ -18,7 +18,8 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine, PCIDevice
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.devicemanager.state import NOWHERE, Device, Preference
-from mooring.inputs.decoding.fields import choice_at, flag_at, mapping_at, name_at, text_at, within, wrong_kind
+from mooring.inputs.decoding import fields as reading
+from mooring.inputs.decoding.fields import mapping_at, name_at, text_at, within, wrong_kind
 from mooring.lazy import dataclass
 
 KIND = "NodeDevices"
@@ -96,20 +97,19 @@ def devices_document(
     return {"apiVersion": API_VERSION, "kind": KIND, "devices": listed}
 
 
-def declared_devices(content: Mapping[str, Any], *, source: str) -> Declared:
-    """Return what a document of kind ``NodeDevices`` declares.
+def declared_devices(content: Mapping[str, Any], *, source: str) -> tuple[Declared, dict[str, Preference]]:
+    """Return what a document of kind ``NodeDevices`` declares, and which devices the plugins prefer.
 
     Raises:
-        InputError: it is not valid.
+        InputError: it is not valid, or a rule is not known.
     """
+    declared: dict[str, tuple[Device, ...] | PCISelector] = {}
+    preferences: dict[str, Preference] = {}
     with within(source=source):
-        version = text_at(content, "apiVersion", API_VERSION)
-        if version != API_VERSION:
-            raise InputError(f"{version!r:.60} is not supported", field="apiVersion", remedy=f"write {API_VERSION}")
+        reading.check_version(content, API_VERSION)
         unknown = sorted(str(field) for field in content if field not in ("apiVersion", "kind", "devices"))
         if unknown:
             raise InputError("is not a field of NodeDevices", field=unknown[0], remedy="write devices:")
-        declared: dict[str, tuple[Device, ...] | PCISelector] = {}
         for resource, items in mapping_at(content, "devices").items():
             field = f"devices.{resource}"
             if not isinstance(items, dict):
@@ -122,7 +122,10 @@ def declared_devices(content: Mapping[str, Any], *, source: str) -> Declared:
             if "/" not in resource or _NATIVE in resource:
                 remedy = "write a name with a domain of its own, such as nvidia.com/gpu"
                 raise InputError("no device plugin can offer this resource", field=field, remedy=remedy)
-        return declared
+            if isinstance(items, dict) and "preferred" in items:
+                with within(field):
+                    preferences[resource] = reading.choice_at(items, "preferred", Preference.PLUGIN)
+    return declared, preferences
 
 
 def check_nodes(declared: Declared, machine: MachineInfo, *, source: str) -> None:
@@ -139,21 +142,6 @@ def check_nodes(declared: Declared, machine: MachineInfo, *, source: str) -> Non
                 problem = f"{device.id} is on NUMA node {missing[0]}, which the machine does not have: it has {nodes}"
                 remedy = "give the machine of these devices, or their nodes on it"
                 raise InputError(problem, source=source, field=f"devices.{resource}[{index}].numa", remedy=remedy)
-
-
-def declared_preferences(content: Mapping[str, Any], *, source: str) -> dict[str, Preference]:
-    """Return which devices the plugins prefer, as a document of kind ``NodeDevices`` declares it.
-
-    Raises:
-        InputError: a rule is not known.
-    """
-    found = {}
-    with within(source=source):
-        for resource, entry in mapping_at(content, "devices").items():
-            if isinstance(entry, dict) and "preferred" in entry:
-                with within(f"devices.{resource}"):
-                    found[resource] = choice_at(entry, "preferred", Preference.PLUGIN)
-    return found
 
 
 def offered_devices(declared: Declared, machine: Machine) -> dict[str, tuple[Device, ...]]:
@@ -213,7 +201,7 @@ def _device(item: Any, field: str) -> Device:
         return Device(
             id=name_at(item, "id"),
             numa=None if numa is None else tuple(numa),
-            healthy=not flag_at(item, "unhealthy", default=False),
+            healthy=not reading.flag_at(item, "unhealthy", default=False),
             root=text_at(item, "root"),
         )
 

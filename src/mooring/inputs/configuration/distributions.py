@@ -42,10 +42,7 @@ from mooring.engine.core.machine import Finding, SourcePlace
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
 from mooring.inputs.configuration.clouds import POLICIES
 from mooring.inputs.configuration.kubelet_config import KIND, FieldPlace, Layer, Tier
-from mooring.inputs.configuration.vendors import (
-    NamedVersion,
-    VendorPart,
-)
+from mooring.inputs.configuration.vendors import NamedVersion, VendorPart
 from mooring.inputs.decoding import fields as reading
 from mooring.inputs.decoding.api_fields import UNKNOWN_CONFIGURATION_FIELD
 from mooring.inputs.decoding.fields import each_at, list_at, mapping_at, name_at, text_at, within

@@ -19,14 +19,7 @@ from mooring.inputs.configuration import devices as declared
 from mooring.inputs.configuration import kubelet_config as kubelet
 from mooring.inputs.configuration import mooring_config as mooring
 from mooring.inputs.configuration.devices import Declared
-from mooring.inputs.configuration.kubelet_config import (
-    EffectiveField,
-    FieldPlace,
-    Layer,
-    Tier,
-    effective_fields,
-    merged_layers,
-)
+from mooring.inputs.configuration.kubelet_config import EffectiveField, FieldPlace, Layer, Tier, merged_layers
 from mooring.inputs.configuration.kubelet_flags import merged_configuration
 from mooring.inputs.configuration.sources import ConfigurationSource, load_sources, sources_of
 from mooring.inputs.decoding.api_fields import UNKNOWN_CONFIGURATION_FIELD, UNKNOWN_VALUE, value_problems
@@ -71,7 +64,7 @@ class NodeConfiguration:
 
     def effective(self) -> tuple[EffectiveField, ...]:
         """Return what decides of the fields in force, each with its origin."""
-        return effective_fields(self.layers, has_file=self.has_file, release=self.mooring.release)
+        return kubelet.effective_fields(self.layers, has_file=self.has_file, release=self.mooring.release)
 
 
 def load_config(*paths: str | os.PathLike[str]) -> NodeConfiguration:
@@ -123,10 +116,9 @@ def configuration_of(
     if own := found.get(declared.KIND):
         content, document = own
         with located(document):
-            devices = declared.declared_devices(content, source=document.source)
+            devices, preferences = declared.declared_devices(content, source=document.source)
             if machine is not None:
                 declared.check_nodes(devices, machine, source=document.source)
-            preferences = declared.declared_preferences(content, source=document.source)
     gathered.report_unread()
     has_file = gathered.has_file or not layers or any(Tier.FILE in layer.reads for layer in layers)
     if any(layer.computed for layer in layers):

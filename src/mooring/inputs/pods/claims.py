@@ -46,22 +46,20 @@ def claim_of(obj: Mapping[str, Any], *, source: str) -> ResourceClaim:
             allocation = status.get("allocation")
             given = mapping_at(mapping_at(status, "allocation"), "devices")
             with within("allocation.devices.results"):
-                devices = tuple(map(_device, list_at(given, "results")))
+                devices = tuple(
+                    ClaimedDevice(
+                        text_at(fields, "request"),
+                        name_at(fields, "driver"),
+                        name_at(fields, "pool"),
+                        name_at(fields, "device"),
+                        reading.flag_at(fields, "adminAccess", default=False),
+                        text_at(fields, "shareID"),
+                    )
+                    for fields in map(reading.as_mapping, list_at(given, "results"))
+                )
             users = map(reading.as_mapping, list_at(status, "reservedFor"))
             pods = frozenset(text_at(user, "uid") for user in users if text_at(user, "resource") == "pods")
     return ResourceClaim(namespace or "default", name, uid, allocation is not None, devices, pods)
-
-
-def _device(item: object) -> ClaimedDevice:
-    fields = reading.as_mapping(item)
-    return ClaimedDevice(
-        text_at(fields, "request"),
-        name_at(fields, "driver"),
-        name_at(fields, "pool"),
-        name_at(fields, "device"),
-        reading.flag_at(fields, "adminAccess", default=False),
-        text_at(fields, "shareID"),
-    )
 
 
 SLICE: Final = "ResourceSlice"
@@ -168,41 +166,24 @@ _CLAIM_STATUSES: Final = "resourceClaimStatuses"
 _EXTENDED: Final = "extendedResourceClaimStatus"
 
 
-def claims_of_pod(obj: Mapping[str, Any], spec: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of a pod's claims; one of a template has a name when its pod's status tells it.
+def claims_of_pod(obj: Mapping[str, Any], spec: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of a pod's claims, and what it calls those that are still to be made from templates.
 
     Args:
-        obj: the pod.
+        obj: the pod; its status tells the names of claims that were made.
         spec: of it.
 
     Raises:
         InputError: a field has another form.
 
-    >>> spec = {"resourceClaims": [{"name": "cpus", "resourceClaimName": "fast"}, {"name": "own"}]}
-    >>> claims_of_pod({"status": {"resourceClaimStatuses": [{"name": "own", "resourceClaimName": "a-own-1"}]}}, spec)
-    ('fast', 'a-own-1')
+    >>> claims = [{"name": name, "resourceClaimTemplateName": "each"} for name in ("own", "gpu")]
+    >>> status = {"resourceClaimStatuses": [{"name": "own", "resourceClaimName": "a-own-1"}]}
+    >>> claims_of_pod({"status": status}, {"resourceClaims": claims})
+    (('a-own-1',), ('gpu',))
     """
-    named = [claim for claim in _names(obj, spec).values() if claim]
-    extended = _extended(obj)
-    if extended:
-        named.append(text_at(extended, "resourceClaimName"))
-    return tuple(dict.fromkeys(claim for claim in named if claim))
-
-
-def unmade_claims_of_pod(obj: Mapping[str, Any], spec: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the pod's own names of claims of which nothing tells the name: those still to be made from templates.
-
-    Args:
-        obj: the pod.
-        spec: of it.
-
-    Raises:
-        InputError: a field has another form.
-
-    >>> unmade_claims_of_pod({}, {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]})
-    ('gpu',)
-    """
-    return tuple(name for name, claim in _names(obj, spec).items() if not claim)
+    names, extended = _names(obj, spec), text_at(_extended(obj), "resourceClaimName")
+    claims = dict.fromkeys(claim for claim in (*names.values(), extended) if claim)
+    return tuple(claims), tuple(name for name, claim in names.items() if not claim)
 
 
 def with_claims(obj: Mapping[str, Any], spec: Mapping[str, Any], containers: list[Container]) -> list[Container]:
@@ -234,10 +215,7 @@ def with_claims(obj: Mapping[str, Any], spec: Mapping[str, Any], containers: lis
             if claim:
                 use = ClaimUse(claim, text_at(fields, "requestName"))
                 uses.setdefault(text_at(fields, "containerName"), []).append(use)
-    return [
-        replace(container, claims=tuple(dict.fromkeys(uses[container.name]))) if uses[container.name] else container
-        for container in containers
-    ]
+    return [replace(one, claims=tuple(dict.fromkeys(uses[one.name]))) if uses[one.name] else one for one in containers]
 
 
 def _extended(obj: Mapping[str, Any]) -> Mapping[str, Any]:

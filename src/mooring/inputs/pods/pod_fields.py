@@ -142,24 +142,19 @@ def with_allocated(obj: Mapping[str, Any]) -> Mapping[str, Any]:
     for field, statuses in (("initContainers", "initContainerStatuses"), ("containers", "containerStatuses")):
         told = {text_at(one, "name"): one for one in list_at(status, statuses) if isinstance(one, dict)}
         items = list_at(spec, field)
-        made = [_item(item, told) for item in items]
-        if any(new is not old for new, old in zip(made, items, strict=True)):
-            changed[field] = made
+        for at, item in enumerate(items):
+            status_of = told.get(text_at(item, "name")) if isinstance(item, dict) else None
+            if status_of is None:
+                continue
+            asked = mapping_at(item, "resources")
+            if (given := _resources(asked, status_of)) is not asked:
+                changed.setdefault(field, list(items))[at] = {**item, "resources": given}
     wanted = spec.get("resources")
     if isinstance(wanted, dict) and wanted:
         allocated = _resources(wanted, status)
         if allocated is not wanted:
             changed["resources"] = allocated
     return {**obj, "spec": {**spec, **changed}} if changed else obj
-
-
-def _item(item: object, told: Mapping[str, Mapping[str, Any]]) -> object:
-    status = told.get(text_at(item, "name")) if isinstance(item, dict) else None
-    if not isinstance(item, dict) or status is None:
-        return item
-    wanted = mapping_at(item, "resources")
-    allocated = _resources(wanted, status)
-    return item if allocated is wanted else {**item, "resources": allocated}
 
 
 def _resources(wanted: Mapping[str, Any], status: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -273,23 +273,19 @@ def _pods_of(
         raise _at_misspelt(error, document, objects, report) from None
     for found in objects:
         if found.launched and found.replicas:
-            report(_computed(found))
+            # The pod is computed from fields of another kind.
+            requests = found.content["spec"]["containers"][0]["resources"]["requests"]
+            amounts = ", ".join(f"{name} {amount}" for name, amount in requests.items())
+            what, by = "the pod of its launcher", "KubeVirt estimates it"
+            if found.role:
+                what, by = f"its {found.role}", "Spark adds it"
+            message = f"planned as {what}, which requests {amounts}; memory overhead as {by}"
+            name = found.content["metadata"]["name"].removeprefix("virt-launcher-")
+            report(Finding("info", f"{found.launched} {name}", message, LAUNCHER))
     for found in objects:
         for finding in large_quantities(found.content, found.field, partial(places_of, document)):
             report(finding)
     _report_unknown(_unknown(objects), document, report)
-
-
-def _computed(found: PodObject) -> Finding:
-    """Return what is said of a pod that is computed from fields of another kind."""
-    resources = found.content["spec"]["containers"][0]["resources"]
-    amounts = ", ".join(f"{name} {amount}" for name, amount in resources["requests"].items())
-    what, by = (
-        (f"its {found.role}", "Spark adds it") if found.role else ("the pod of its launcher", "KubeVirt estimates it")
-    )
-    message = f"planned as {what}, which requests {amounts}; memory overhead as {by}"
-    name = found.content["metadata"]["name"].removeprefix("virt-launcher-")
-    return Finding("info", f"{found.launched} {name}", message, LAUNCHER)
 
 
 def _at_misspelt(error: InputError, document: Document, objects: Sequence[PodObject], report: Report) -> InputError:

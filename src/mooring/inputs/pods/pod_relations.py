@@ -120,7 +120,16 @@ def pod_relations(content: Mapping[str, Any], owner: Mapping[str, Any] | None = 
         preferred = (*_weighted(near, 1, namespace, labels, ignored), *_weighted(away, -1, namespace, labels, ignored))
     with within("spec.topologySpreadConstraints"):
         spread = tuple(
-            _constraint(as_mapping(one), namespace, labels) for one in list_at(spec, "topologySpreadConstraints")
+            SpreadConstraint(
+                PodSelector((namespace,), _requirements(found, labels)),
+                text_at(found, "topologyKey"),
+                count_at(found, "maxSkew", 1),
+                text_at(found, "whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule",
+                count_at(found, "minDomains", 1),
+                text_at(found, "nodeAffinityPolicy", "Honor") == "Honor",
+                text_at(found, "nodeTaintsPolicy", "Ignore") == "Honor",
+            )
+            for found in map(as_mapping, list_at(spec, "topologySpreadConstraints"))
         )
     is_default = not spread and owner is not None and bool(requirements := label_requirements(owner))
     if is_default:
@@ -148,25 +157,9 @@ def _terms(
         everywhere = found.get("namespaceSelector")
         if everywhere:
             ignored.append("namespaceSelector")
-        selector = found.get("labelSelector")
-        requirements = None if selector is None else (*label_requirements(as_mapping(selector)), *_keys(found, labels))
         # An empty selector means every namespace; one with labels means namespaces whose labels are not known here.
         namespaces = None if everywhere == {} else named or (namespace,)
-        yield PodAffinityTerm(PodSelector(namespaces, requirements), text_at(found, "topologyKey"))
-
-
-def _constraint(found: Mapping[str, Any], namespace: str, labels: Mapping[str, str]) -> SpreadConstraint:
-    selector = found.get("labelSelector")
-    requirements = None if selector is None else (*label_requirements(as_mapping(selector)), *_keys(found, labels))
-    return SpreadConstraint(
-        PodSelector((namespace,), requirements),
-        text_at(found, "topologyKey"),
-        count_at(found, "maxSkew", 1),
-        text_at(found, "whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule",
-        count_at(found, "minDomains", 1),
-        text_at(found, "nodeAffinityPolicy", "Honor") == "Honor",
-        text_at(found, "nodeTaintsPolicy", "Ignore") == "Honor",
-    )
+        yield PodAffinityTerm(PodSelector(namespaces, _requirements(found, labels)), text_at(found, "topologyKey"))
 
 
 def label_requirements(selector: Mapping[str, Any]) -> tuple[Requirement, ...]:
@@ -182,8 +175,15 @@ def label_requirements(selector: Mapping[str, Any]) -> tuple[Requirement, ...]:
     )
 
 
-def _keys(found: Mapping[str, Any], labels: Mapping[str, str]) -> Iterator[Requirement]:
-    for field, operator in (("matchLabelKeys", Operator.IN), ("mismatchLabelKeys", Operator.NOT_IN)):
-        for key in list_at(found, field):
-            if str(key) in labels:
-                yield Requirement(str(key), operator, (labels[str(key)],))
+def _requirements(found: Mapping[str, Any], labels: Mapping[str, str]) -> tuple[Requirement, ...] | None:
+    """Return what the selector of a term or constraint asks of labels; None without one."""
+    selector = found.get("labelSelector")
+    if selector is None:
+        return None
+    keys = (
+        Requirement(str(key), operator, (labels[str(key)],))
+        for field, operator in (("matchLabelKeys", Operator.IN), ("mismatchLabelKeys", Operator.NOT_IN))
+        for key in list_at(found, field)
+        if str(key) in labels
+    )
+    return (*label_requirements(as_mapping(selector)), *keys)

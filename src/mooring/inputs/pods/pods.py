@@ -27,7 +27,7 @@ from mooring.engine.node.providers import check_mixing
 from mooring.inputs.decoding.fields import as_mapping, mapping_at, name_at, text_at, texts_at, within, wrong_kind
 from mooring.inputs.decoding.quantities import resource_list, saturated
 from mooring.inputs.pods import pod_fields
-from mooring.inputs.pods.claims import claims_of_pod, unmade_claims_of_pod, with_claims
+from mooring.inputs.pods.claims import claims_of_pod, with_claims
 from mooring.inputs.pods.defaults import POD_LEVEL_RESIZE, PodGates, qos_of, with_pod_defaults
 from mooring.lazy import replace
 
@@ -68,60 +68,57 @@ def pod_from_object(obj: Mapping[str, Any], *, source: str, gates: PodGates = DE
     ('default_web', 'Guaranteed', '1Gi')
     """
     with within(source=source):
-        return _pod(obj, gates)
-
-
-def _pod(obj: Mapping[str, Any], gates: PodGates) -> Pod:
-    metadata = mapping_at(obj, "metadata")
-    spec = obj.get("spec")
-    if not isinstance(spec, dict):
-        raise wrong_kind(spec, "a mapping", "spec")
-    containers = _containers(spec, "initContainers", is_init=True)
-    apps = _containers(spec, "containers", is_init=False)
-    if not apps:
-        raise InputError("must not be empty", field="spec.containers", remedy="a pod has at least one container")
-    containers += apps
-    if len(containers) > 1:
-        pod_fields.check_names([container.name for container in containers])
-    if gates.reads_statuses:
-        containers = pod_fields.with_statuses(obj, containers)
-    containers = with_claims(obj, spec, containers)
-    status_qos = _status_qos(obj)
-    resources = None
-    if spec.get("resources") is not None and gates.knows_pod_resources:
-        stored = status_qos is not None
-        with within("spec.resources"):
-            given = as_mapping(spec["resources"])
-            resources = PodResources(resource_list(given, "requests"), resource_list(given, "limits"))
-            if not stored:
-                resources = with_pod_defaults(resources, containers, gates)
-            pod_fields.check_pod_resources(resources)
-    if not gates.amounts_wrap:
-        containers = [
-            replace(one, requests=saturated(one.requests), limits=saturated(one.limits)) for one in containers
-        ]
-        if resources is not None:
-            amounts = saturated(resources.requests), saturated(resources.limits)
-            resources = PodResources(*amounts, resources.given)
-    name, namespace, uid, annotations = identity_of(metadata)
-    if gates.knows_mixing:
-        check_mixing(annotations, [container.name for container in containers])
-    if gates.knows_device_alignment:
-        check_alignment(annotations)
-    return Pod(
-        uid=uid,
-        name=name,
-        namespace=namespace,
-        containers=tuple(containers),
-        qos=status_qos or qos_of(containers, resources, gates),
-        resources=resources,
-        overhead=_overhead(spec) if spec.get("overhead") else NO_RESOURCES,
-        annotations=annotations,
-        scale_down_grace=pod_fields.scale_down_grace(spec, annotations, gates, stored=status_qos is not None),
-        priority=pod_fields.priority_of(spec),
-        claims=claims_of_pod(obj, spec),
-        unmade_claims=unmade_claims_of_pod(obj, spec),
-    )
+        metadata = mapping_at(obj, "metadata")
+        spec = obj.get("spec")
+        if not isinstance(spec, dict):
+            raise wrong_kind(spec, "a mapping", "spec")
+        containers = _containers(spec, "initContainers", is_init=True)
+        apps = _containers(spec, "containers", is_init=False)
+        if not apps:
+            raise InputError("must not be empty", field="spec.containers", remedy="a pod has at least one container")
+        containers += apps
+        if len(containers) > 1:
+            pod_fields.check_names([container.name for container in containers])
+        if gates.reads_statuses:
+            containers = pod_fields.with_statuses(obj, containers)
+        containers = with_claims(obj, spec, containers)
+        claims, unmade = claims_of_pod(obj, spec)
+        status_qos = _status_qos(obj)
+        resources = None
+        if spec.get("resources") is not None and gates.knows_pod_resources:
+            stored = status_qos is not None
+            with within("spec.resources"):
+                given = as_mapping(spec["resources"])
+                resources = PodResources(resource_list(given, "requests"), resource_list(given, "limits"))
+                if not stored:
+                    resources = with_pod_defaults(resources, containers, gates)
+                pod_fields.check_pod_resources(resources)
+        if not gates.amounts_wrap:
+            containers = [
+                replace(one, requests=saturated(one.requests), limits=saturated(one.limits)) for one in containers
+            ]
+            if resources is not None:
+                amounts = saturated(resources.requests), saturated(resources.limits)
+                resources = PodResources(*amounts, resources.given)
+        name, namespace, uid, annotations = identity_of(metadata)
+        if gates.knows_mixing:
+            check_mixing(annotations, [container.name for container in containers])
+        if gates.knows_device_alignment:
+            check_alignment(annotations)
+        return Pod(
+            uid=uid,
+            name=name,
+            namespace=namespace,
+            containers=tuple(containers),
+            qos=status_qos or qos_of(containers, resources, gates),
+            resources=resources,
+            overhead=_overhead(spec) if spec.get("overhead") else NO_RESOURCES,
+            annotations=annotations,
+            scale_down_grace=pod_fields.scale_down_grace(spec, annotations, gates, stored=status_qos is not None),
+            priority=pod_fields.priority_of(spec),
+            claims=claims,
+            unmade_claims=unmade,
+        )
 
 
 def identity_of(metadata: Mapping[str, Any]) -> tuple[str, str, str, Mapping[str, str]]:
@@ -169,24 +166,19 @@ def _containers(spec: Mapping[str, Any], field: str, *, is_init: bool) -> list[C
     containers = []
     for index, item in enumerate(items):
         with within(f"spec.{field}[{index}]"):
-            containers.append(_container(item, is_init=is_init))
+            fields = as_mapping(item)
+            name = name_at(fields, "name")
+            lists = tuple(_core_lists(fields)) if _NAMING.intersection(fields) else ()
+            requests, limits = dict(NO_RESOURCES), dict(NO_RESOURCES)
+            if fields.get("resources") is not None:
+                with within("resources"):
+                    resources = as_mapping(fields["resources"])
+                    requests, limits = resource_list(resources, "requests"), resource_list(resources, "limits")
+                    for resource, limit in limits.items():
+                        requests.setdefault(resource, limit)
+                    pod_fields.check_resources(requests, limits)
+            containers.append(Container(name, _kind(fields, is_init=is_init), requests, limits, core_lists=lists))
     return containers
-
-
-def _container(item: object, *, is_init: bool) -> Container:
-    fields = as_mapping(item)
-    name = name_at(fields, "name")
-    lists = tuple(_core_lists(fields)) if _NAMING.intersection(fields) else ()
-    if fields.get("resources") is None:
-        return Container(name, _kind(fields, is_init=is_init), NO_RESOURCES, NO_RESOURCES, core_lists=lists)
-    with within("resources"):
-        resources = as_mapping(fields["resources"])
-        requests = resource_list(resources, "requests")
-        limits = resource_list(resources, "limits")
-        for resource, limit in limits.items():
-            requests.setdefault(resource, limit)
-        pod_fields.check_resources(requests, limits)
-    return Container(name, _kind(fields, is_init=is_init), requests, limits, core_lists=lists)
 
 
 def _overhead(spec: Mapping[str, Any]) -> ResourceList:
@@ -291,9 +283,13 @@ def resized_pod(pod: Pod, asked: Resizing, gates: PodGates) -> Pod:
     for name in asked.containers:
         if name not in known:
             raise InputError("no such container", field=f"containers.{name}", remedy=f"they are {', '.join(known)}")
-    containers = tuple(
-        _resized(one, asked.containers[one.name]) if one.name in asked.containers else one for one in pod.containers
-    )
+    containers = list(pod.containers)
+    for at, one in enumerate(containers):
+        if amounts := asked.containers.get(one.name):
+            requests, limits = {**one.requests, **amounts.requests}, {**one.limits, **amounts.limits}
+            with within(f"containers.{one.name}"):
+                pod_fields.check_resources(requests, limits)
+            containers[at] = replace(one, requests=requests, limits=limits)
     resources = pod.resources
     if asked.resources is not None:
         old, new = resources or PodResources(), asked.resources
@@ -311,14 +307,7 @@ def resized_pod(pod: Pod, asked: Resizing, gates: PodGates) -> Pod:
     if qos_of(containers, resources, gates) is not pod.qos:
         problem = f"the pod would not be {pod.qos.value} any more: a resize cannot change the QoS class"
         raise InputError(problem, field="containers", remedy="change requests and limits together")
-    return replace(pod, containers=containers, resources=resources)
-
-
-def _resized(container: Container, asked: Amounts) -> Container:
-    requests, limits = {**container.requests, **asked.requests}, {**container.limits, **asked.limits}
-    with within(f"containers.{container.name}"):
-        pod_fields.check_resources(requests, limits)
-    return replace(container, requests=requests, limits=limits)
+    return replace(pod, containers=tuple(containers), resources=resources)
 
 
 def hotplug_step(step: Mapping[str, Any], mooring: MooringConfig) -> Offline | Online | None:
