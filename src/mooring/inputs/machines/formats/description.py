@@ -159,29 +159,13 @@ def origin_of(form: str, unknown: Iterable[str | bool], assumed: Iterable[str | 
     return MachineOrigin(form, *told)
 
 
-def check_ids(description: Description, source: str) -> None:
-    """Refuse numbers that no Linux machine has.
+def tree_of(description: Description, name: str) -> ArchiveTree:
+    """Return the files that the kernel of such a machine has, in which both readers find it again.
 
     Raises:
-        InputError: naming the number.
+        InputError: the description has a number that no Linux machine has.
     """
-    highest = max((*description.cpus, description.offline.bit_length() - 1), default=-1)
-    node = max((node.id for node in description.nodes), default=0)
-    lowest = min((*description.cpus, *(node.id for node in description.nodes)), default=0)
-    largest = max((*(node.size for node in description.nodes), description.memory))
-    for is_wrong, problem in (
-        (not description.cpus, "has no online CPU"),
-        (highest >= MAX_CPUS, f"names CPU {highest}; Linux has at most {MAX_CPUS} CPUs"),
-        (node >= MAX_NODES, f"names NUMA node {node}; Linux has at most {MAX_NODES} nodes"),
-        (lowest < 0, f"has the negative number {lowest} as a CPU or NUMA node"),
-        (largest > MAX_BYTES, f"has {largest} bytes of memory; at most 1Ei is possible"),
-    ):
-        if is_wrong:
-            raise InputError(problem, source=source, remedy="capture it again")
-
-
-def tree_of(description: Description, name: str) -> ArchiveTree:
-    """Return the files that the kernel of such a machine has, in which both readers find it again."""
+    _check_numbers(description, name)
     online = mask_of(description.cpus)
     texts = {
         f"{CPUS}/online": list_text(online),
@@ -223,6 +207,22 @@ def tree_of(description: Description, name: str) -> ArchiveTree:
         }
     files = {path: f"{text}\n".encode() for path, text in texts.items()}
     return ArchiveTree(name, files, links, [f"{CPUS}/cpu{cpu}" for cpu in members(description.offline)])
+
+
+def _check_numbers(description: Description, source: str) -> None:
+    highest = max((*description.cpus, description.offline.bit_length() - 1), default=-1)
+    node = max((node.id for node in description.nodes), default=0)
+    lowest = min((*description.cpus, *(node.id for node in description.nodes)), default=0)
+    largest = max((*(node.size for node in description.nodes), description.memory))
+    for is_wrong, problem in (
+        (not description.cpus, "has no online CPU"),
+        (highest >= MAX_CPUS, f"names CPU {highest}; Linux has at most {MAX_CPUS} CPUs"),
+        (node >= MAX_NODES, f"names NUMA node {node}; Linux has at most {MAX_NODES} nodes"),
+        (lowest < 0, f"has the negative number {lowest} as a CPU or NUMA node"),
+        (largest > MAX_BYTES, f"has {largest} bytes of memory; at most 1Ei is possible"),
+    ):
+        if is_wrong:
+            raise InputError(problem, source=source, remedy="capture it again")
 
 
 def _processors(description: Description) -> Iterator[str]:
