@@ -14,14 +14,23 @@ from typing import Any, Final, TypeAlias
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import SourcePlace
 from mooring.engine.extensions import interrupts
-from mooring.engine.node import isolation
+from mooring.engine.node import providers
 from mooring.engine.plugins.shipped import core_kinds, hidden_siblings, isolated_cpus, spread
 from mooring.engine.releases.config_fields import CHECKED_FIELDS
 from mooring.inputs.archive.reader import DEVICES, KUBELET_CONFIG, MOORING_CONFIG, json_bytes
 from mooring.inputs.configuration import devices, kubelet_config, mooring_config
-from mooring.inputs.configuration.kubelet_config import API_VERSION, CONFIGZ, KIND, KNOWN, READ
+from mooring.inputs.configuration.kubelet_config import (
+    API_VERSION,
+    CONFIGZ,
+    KIND,
+    KNOWN,
+    READ,
+    FieldPlace,
+    Layer,
+    Tier,
+    merged_layers,
+)
 from mooring.inputs.configuration.kubelet_flags import KubeletFlags
-from mooring.inputs.configuration.layers import FieldPlace, Layer, Tier, merged_layers
 from mooring.inputs.configuration.node_configuration import configuration_of
 from mooring.inputs.configuration.sources import DROP_IN_SUFFIX, ConfigurationSource
 from mooring.inputs.decoding.documents import documents_in
@@ -34,7 +43,7 @@ from mooring.inputs.pods.workloads import PodObject, pod_objects
 
 _POD_METADATA: Final = ("name", "generateName", "namespace", "uid")
 _ANNOTATIONS: Final = (
-    MIRROR, SCALE_DOWN_ANNOTATION, isolation.ANNOTATION, interrupts.ANNOTATION, core_kinds.ANNOTATION,
+    MIRROR, SCALE_DOWN_ANNOTATION, providers.ANNOTATION, interrupts.ANNOTATION, core_kinds.ANNOTATION,
     hidden_siblings.ANNOTATION, isolated_cpus.ANNOTATION, spread.ANNOTATION,
 )  # fmt: skip
 """Those that decide: of static pods, of extensions and of the plugins that are shipped."""
