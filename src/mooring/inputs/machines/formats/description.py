@@ -183,8 +183,7 @@ def tree_of(description: Description, name: str) -> ArchiveTree:
         }
     for cpu, clocks in description.clocks.items():
         texts |= {f"{CPUS}/cpu{cpu}/{file}": str(value) for file, value in clocks.items()}
-    texts.update(_topology(description.cpus))
-    texts.update(_caches(description.caches))
+    texts.update(_cpu_files(description.cpus, description.caches))
     texts.update(_memory(description))
     links = {
         f"{NODES}/node{place.node}/cpu{cpu}": f"../../cpu/cpu{cpu}"
@@ -246,7 +245,7 @@ _SETS: Final[tuple[tuple[str, Callable[[DescribedCPU], object]], ...]] = (
 """File -> what is equal for the CPUs in it."""
 
 
-def _topology(cpus: Mapping[int, DescribedCPU]) -> Iterator[tuple[str, str]]:
+def _cpu_files(cpus: Mapping[int, DescribedCPU], caches: Iterable[DescribedCache]) -> Iterator[tuple[str, str]]:
     for file, shared in _SETS:
         sharers: dict[object, list[int]] = defaultdict(list)
         for cpu, place in cpus.items():
@@ -266,9 +265,6 @@ def _topology(cpus: Mapping[int, DescribedCPU]) -> Iterator[tuple[str, str]]:
         for file, number in numbers.items():
             if number is not None:
                 yield f"{CPUS}/cpu{cpu}/topology/{file}", str(number)
-
-
-def _caches(caches: Iterable[DescribedCache]) -> Iterator[tuple[str, str]]:
     indexes: dict[int, int] = defaultdict(int)
     for cache in sorted(caches, key=lambda cache: (cache.level, cache.kind)):
         text = mask_text(cache.cpus)
