@@ -96,6 +96,7 @@ def test_efficiency_cores_follow_with_one_thread_each_and_are_a_kind_of_their_ow
     assert machine.hardware is not None
     assert [str(kind.cpus) for kind in machine.hardware.kinds] == ["4-7", "0-3"]
     assert [cpu.l2 for cpu in machine.hardware.cpus] == [0, 0, 2, 2, 4, 4, 4, 4]
+    assert [cpu.efficiency for cpu in machine.hardware.cpus] == [1] * 4 + [0] * 4
 
 
 @pytest.mark.parametrize(
