@@ -92,13 +92,16 @@ ONE_CORE = {0: (0, -1, None), 1: (0, -1, None)}
                  {f"{CPU}/cpu{cpu}/topology/thread_siblings": f"{1 << cpu:x}\n" for cpu in range(3)}),
          [(0, [(0, 1)]), (1, [(2,)])], 3),
         (info_of(ONE_CORE, (), BOOKS), [(-1, [(0, 1)])], 2),
-        (info_of(ONE_CORE, (), BOOKS, "s390x"), [(-1, [(0,), (1,)])], 2),
+        (info_of(ONE_CORE, (), BOOKS | {f"{CPU}/cpu1/topology/drawer_id": "0\n"}, "s390x"), [(-1, [(0,), (1,)])], 2),
+        (info_of(ONE_CORE, (), BOOKS | {f"{CPU}/cpu1/topology/book_id": "0\n"}, "s390x"), [(-1, [(0,), (1,)])], 2),
+        (info_of(ONE_CORE, (), BOOKS | {f"{CPU}/cpu1/topology/drawer_id": None}, "s390x"), [(-1, [(0,)])], 2),
     ],
     ids=[
         "nodes are in text order", "CPUs are in text order", "a node without CPUs stays", "links alone decide of CPUs",
         "packages are nodes where there are none, and offline CPUs count", "no package id, no node",
         "no core id, no CPU", "no package id, no CPU", "equal ids are one core whatever the siblings say",
-        "books tell nothing apart", "books and drawers tell cores apart on s390x",
+        "books tell nothing apart", "books tell cores apart on s390x",
+        "drawers tell cores apart on s390x", "no drawer, no CPU on s390x",
     ],
 )  # fmt: skip
 def test_nodes_and_cores(info: MachineInfo, seen: list[tuple[int, list[tuple[int, ...]]]], count: int) -> None:
