@@ -1,67 +1,309 @@
-"""The kubelet's view of recorded machines equals what cAdvisor 0.60.5 said in the same tree, member by member."""
+"""Each way in which cAdvisor sees a machine wrongly or oddly, on a tree made for it alone; no tree makes it fail."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.planner.recordings import some
-from tests.values import unpack
 
+from mooring.engine.core.machineinfo import Cache, MachineInfo
 from mooring.inputs.machines.archive import ArchiveTree
 from mooring.inputs.machines.cadvisor import read_machine_info
-from mooring.inputs.machines.machineinfo_json import machine_info_document
-from mooring.inputs.machines.tree import open_tree
 
-MACHINES = Path(__file__).parents[2].parent / "shared" / "machines"
-SNAPSHOTS = sorted(path.parent for path in MACHINES.glob("*/expected-cadvisor.json"))
-IDENTITY = {"timestamp", "machine_id", "system_uuid", "boot_id"}
-
-needs_machines = pytest.mark.skipif(not SNAPSHOTS, reason="../shared/machines with the recorded machines is absent")
+CPU = "sys/devices/system/cpu"
+NODE = "sys/devices/system/node"
+Texts = Mapping[str, str | None]
 
 
-def recorded(folder: Path) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads((folder / "expected-cadvisor.json").read_text())
-    return document
+def answer(
+    cpus: Mapping[int, tuple[int | None, int | None, int | None]],
+    nodes: Iterable[int] = (0,),
+    texts: Texts | None = None,
+    arch: str = "x86_64",
+) -> tuple[MachineInfo, str, str]:
+    """Return what cAdvisor says of a machine.
+
+    Args:
+        cpus: CPU -> core id, package id, NUMA node.
+        nodes: NUMA nodes that there are.
+        texts: further files; None takes one away.
+        arch: as the note of a snapshot has it.
+    """
+    files: dict[str, str | None] = {
+        "proc/hwloc-nofile-info": f"Architecture: {arch}\n",
+        "proc/meminfo": "MemTotal: 4096 kB\nSwapTotal: 0 kB\n",
+        "proc/cpuinfo": "cpu MHz : 1000.0\n",
+        **{f"{NODE}/node{node}/meminfo": f"Node {node} MemTotal: 1024 kB\n" for node in nodes},
+    }
+    links = {}
+    for cpu, (core, package, node) in cpus.items():
+        files[f"{CPU}/cpu{cpu}/uevent"] = ""
+        for name, value in (("core_id", core), ("physical_package_id", package)):
+            files[f"{CPU}/cpu{cpu}/topology/{name}"] = None if value is None else f"{value}\n"
+        if node is not None:
+            links[f"{NODE}/node{node}/cpu{cpu}"] = f"../../cpu/cpu{cpu}"
+    files |= texts or {}
+    return read_machine_info(
+        ArchiveTree("made", {path: text.encode() for path, text in files.items() if text is not None}, links)
+    )
 
 
-@needs_machines
-@pytest.mark.corpus
-@pytest.mark.parametrize("folder", some(SNAPSHOTS, 3), ids=lambda path: path.name)
-def test_every_snapshot_gives_the_recorded_machine_info(folder: Path) -> None:
-    expected = recorded(folder)
-    info, *errors = read_machine_info(open_tree(folder / f"{folder.name}.tar.gz"))
-    assert errors == [expected[name] or "" for name in ("infoError", "topologyError")]
-    document = machine_info_document(info, info_error=errors[0])
-    assert list(document) == list(expected["machineInfo"])
-    for member, value in expected["machineInfo"].items():
-        if member not in IDENTITY:
-            assert document[member] == value, member
+def info_of(
+    cpus: Mapping[int, tuple[int | None, int | None, int | None]],
+    nodes: Iterable[int] = (0,),
+    texts: Texts | None = None,
+    arch: str = "x86_64",
+) -> MachineInfo:
+    info, error, _ = answer(cpus, nodes, texts, arch)
+    assert error == ""
+    return info
 
 
-@needs_machines
-def test_an_unpacked_folder_reads_as_its_archive_does(tmp_path: Path) -> None:
-
-    folder = MACHINES / "qemu-e-odd-1s12c2t-cxl"
-    unpack(folder / f"{folder.name}.tar.gz", tmp_path)
-    assert read_machine_info(open_tree(tmp_path)) == read_machine_info(open_tree(folder / f"{folder.name}.tar.gz"))
+def cores(*ids: int | None) -> dict[int, tuple[int | None, int | None, int | None]]:
+    """Return CPUs 0, 1 and so on of package 0 on NUMA node 0, each on the core of its place."""
+    return {cpu: (core, 0, 0) for cpu, core in enumerate(ids)}
 
 
-SYSTEM = "sys/devices/system"
+def threads(info: MachineInfo) -> list[tuple[int, list[tuple[int, ...]]]]:
+    return [(node.node_id, [core.thread_ids for core in node.cores]) for node in info.topology]
+
+
+PACKAGES_ALONE = {0: (0, 7, None), 1: (1, 3, None), 2: (2, 7, None), 3: (3, 3, None)}
+BOOKS = {f"{CPU}/cpu{cpu}/topology/{name}": f"{cpu}\n" for cpu in (0, 1) for name in ("book_id", "drawer_id")}
+ONE_CORE = {0: (0, -1, None), 1: (0, -1, None)}
+
+
+@pytest.mark.parametrize(
+    ("info", "seen", "count"),
+    [
+        (info_of({0: (0, 0, 0), 2: (2, 0, 2), 10: (10, 0, 10)}, (0, 2, 10)),
+         [(0, [(0,)]), (10, [(10,)]), (2, [(2,)])], 3),
+        (info_of({1: (0, 0, 0), 2: (5, 0, 0), 9: (0, 0, 0), 10: (5, 0, 0)}), [(0, [(1, 9), (10, 2)])], 4),
+        (info_of(cores(0), (0, 1)), [(0, [(0,)]), (1, [])], 1),
+        (info_of(cores(0, 1) | {2: (2, 0, None)}, (0, 1), {f"{NODE}/node{node}/cpulist": "0-2\n" for node in (0, 1)}),
+         [(0, [(0,), (1,)]), (1, [])], 2),
+        (info_of(PACKAGES_ALONE, (), {f"{CPU}/online": "0-2\n"}), [(3, [(1,)]), (7, [(0,), (2,)])], 4),
+        (info_of({0: (0, None, None), 1: (1, None, None)}, ()), [], 2),
+        (info_of(cores(0, None)), [(0, [(0,)])], 1),
+        (info_of(cores(0) | {1: (1, None, 0)}), [(0, [(0,)])], 1),
+        (info_of({0: (0, -1, 0), 1: (0, -1, 0), 2: (0, -1, 1)}, (0, 1),
+                 {f"{CPU}/cpu{cpu}/topology/thread_siblings": f"{1 << cpu:x}\n" for cpu in range(3)}),
+         [(0, [(0, 1)]), (1, [(2,)])], 3),
+        (info_of(ONE_CORE, (), BOOKS), [(-1, [(0, 1)])], 2),
+        (info_of(ONE_CORE, (), BOOKS | {f"{CPU}/cpu1/topology/drawer_id": "0\n"}, "s390x"), [(-1, [(0,), (1,)])], 2),
+        (info_of(ONE_CORE, (), BOOKS | {f"{CPU}/cpu1/topology/book_id": "0\n"}, "s390x"), [(-1, [(0,), (1,)])], 2),
+        (info_of(ONE_CORE, (), BOOKS | {f"{CPU}/cpu1/topology/drawer_id": None}, "s390x"), [(-1, [(0,)])], 2),
+    ],
+    ids=[
+        "nodes are in text order", "CPUs are in text order", "a node without CPUs stays", "links alone decide of CPUs",
+        "packages are nodes where there are none, and offline CPUs count", "no package id, no node",
+        "no core id, no CPU", "no package id, no CPU", "equal ids are one core whatever the siblings say",
+        "books tell nothing apart", "books tell cores apart on s390x",
+        "drawers tell cores apart on s390x", "no drawer, no CPU on s390x",
+    ],
+)  # fmt: skip
+def test_nodes_and_cores(info: MachineInfo, seen: list[tuple[int, list[tuple[int, ...]]]], count: int) -> None:
+    assert (threads(info), info.num_cores) == (seen, count)
+
+
+def test_a_cpu_that_two_nodes_link_counts_twice() -> None:
+    # The second link is a folder here: what it holds decides as well.
+    second = {f"{NODE}/node1/cpu1/topology/{name}": "1\n" for name in ("core_id", "physical_package_id")}
+    info = info_of(cores(0, 1), (0, 1), second)
+    assert (threads(info), info.num_cores) == ([(0, [(0,), (1,)]), (1, [(1,)])], 3)
+
+
+def test_packages_in_place_of_nodes_have_no_memory_and_a_negative_one_is_the_socket() -> None:
+    nodes = info_of(PACKAGES_ALONE, ()).topology
+    assert {(node.memory, node.distances, node.hugepages) for node in nodes} == {(0, None, ())}
+    assert info_of(ONE_CORE, ()).topology[0].cores[0].socket_id == -1
+
+
+def test_without_any_cpu_directory_there_is_no_topology() -> None:
+    info, _, error = answer({}, ())
+    assert (error, info.num_cores) == ("no CPU is available, cpusPath: /sys/devices/system/cpu", 0)
+
+
+@pytest.mark.parametrize(
+    ("online", "seen"),
+    [
+        (None, [0, 1, 2]),
+        ("0,2\n", [0, 2]),
+        ("0-1\n", [0, 1]),
+        ("", []),
+        ("0,x,2\n", [0]),
+        ("2-0\n", []),
+        ("0-1-2\n", []),
+        ("0-70000\n", []),
+    ],
+)
+def test_the_online_list_is_read_up_to_its_first_malformed_part(online: str | None, seen: list[int]) -> None:
+    assert threads(info_of(cores(0, 1, 2), texts={f"{CPU}/online": online})) == [(0, [(cpu,) for cpu in seen])]
+
+
+def test_physical_cores_are_distinct_core_ids_of_the_whole_machine() -> None:
+    lines = "cpu MHz : 1.0\nphysical id : 0\ncore id : 0\nphysical id : 1\ncore id : 0\n"
+    info = info_of({0: (0, 0, 0), 1: (0, 1, 0)}, texts={"proc/cpuinfo": lines})
+    assert (info.num_physical_cores, info.num_sockets) == (1, 2)
+
+
+def test_sockets_come_from_sysfs_where_cpuinfo_has_none_and_online_cpus_alone_count() -> None:
+    info = info_of({0: (0, 4, 0), 1: (1, None, 0), 2: (2, 9, 0)}, texts={f"{CPU}/online": "0-1\n"})
+    assert info.num_sockets == 2  # 4, and 0 for the CPU without the file
+
+
+def cache(cpu: int, index: int, level: int, number: int | None, sharers: Sequence[int]) -> dict[str, str | None]:
+    folder = f"{CPU}/cpu{cpu}/cache/index{index}"
+    return {
+        f"{folder}/size": "1024K\n",
+        f"{folder}/level": f"{level}\n",
+        f"{folder}/type": "Unified\n",
+        f"{folder}/shared_cpu_map": f"{sum(1 << sharer for sharer in sharers):x}\n",
+        f"{folder}/id": None if number is None else f"{number}\n",
+    }
+
+
+def one_l3(cpus: Sequence[int], number: int | None = 0) -> dict[str, str | None]:
+    """Return the files of an L2 of each CPU and one L3 of all."""
+    files: dict[str, str | None] = {}
+    for cpu in cpus:
+        files |= cache(cpu, 0, 2, None if number is None else cpu, [cpu]) | cache(cpu, 1, 3, number, cpus)
+    return files
+
+
+def test_one_cache_without_an_id_costs_the_node_all_caches_from_there_on() -> None:
+    [node] = info_of(cores(0, 1, 2), texts=one_l3([0, 1, 2]) | {f"{CPU}/cpu1/cache/index0/id": None}).topology
+    assert [bool(core.caches) for core in node.cores] == [True, False, False]
+    assert len(node.caches) == 1
+
+
+def test_caches_without_ids_count_on_s390x() -> None:
+    [node] = info_of({0: (0, 0, None)}, (), one_l3([0], None) | BOOKS, "s390x").topology
+    assert node.caches == (Cache(0, 2**20, "Unified", 3),)
+
+
+@pytest.mark.parametrize(
+    ("ids", "caches", "of_node", "uncore"),
+    [
+        ((0, 1), {5: [0, 1]}, [5], [[], []]),
+        ((0, 1, 2, 3), {0: [0, 1], 1: [2, 3]}, [], [[0], [0], [1], [1]]),
+        ((0, 0, 1, 2), {0: [0, 1, 2, 3]}, [], [[0], [0], [0]]),
+        # CPU 4 is outside: 4 sharers equal 4 cores x 1 thread, but not 4 cores x 2 threads.
+        ((0, 0, 1, 2, 3), {0: [0, 1, 2, 3], 9: [4]}, [0], [[0], [], [], [9]]),
+    ],
+    ids=["one is the node's", "two are uncore caches", "mixed cores share one", "mixed cores disagree"],
+)
+def test_an_l3_is_of_the_node_or_an_uncore_cache(
+    ids: tuple[int, ...], caches: dict[int, list[int]], of_node: list[int], uncore: list[list[int]]
+) -> None:
+    texts = {path: text for number, cpus in caches.items() for path, text in one_l3(cpus, number).items()}
+    [node] = info_of(cores(*ids), texts=texts).topology
+    assert node.caches == tuple(Cache(number, 2**20, "Unified", 3) for number in of_node)
+    assert [[cache.id for cache in core.uncore_caches] for core in node.cores] == uncore
+
+
+def test_an_l3_of_two_nodes_is_an_uncore_cache_with_one_id_on_both() -> None:
+    info = info_of({0: (0, 0, 0), 1: (1, 0, 1)}, (0, 1), one_l3([0, 1], 5))
+    assert [node.cores[0].uncore_caches[0].id for node in info.topology] == [5, 5]
+
+
+@pytest.mark.parametrize(("level", "numbers", "seen"), [(3, (0, 1), [0, 1]), (2, (0, 0), [])])
+def test_wrong_ids_list_one_l3_several_times_and_an_l2_of_two_cores_is_dropped(
+    level: int, numbers: tuple[int, int], seen: list[int]
+) -> None:
+    texts = cache(0, 0, level, numbers[0], [0, 1]) | cache(1, 0, level, numbers[1], [0, 1])
+    [node] = info_of(cores(0, 1), texts=texts).topology
+    assert [cache.id for cache in node.caches] == seen
+    assert [core.caches for core in node.cores] == [(), ()]
+
+
+@pytest.mark.parametrize(
+    ("size", "seen"), [("512K\n", [2**19]), (" 512K", [2**19]), ("512 K", []), ("512M", []), ("-1K", []), ("x", [])]
+)
+def test_the_size_of_a_cache_is_a_number_and_a_k_at_once_behind_it(size: str, seen: list[int]) -> None:
+    texts = cache(0, 0, 2, 0, [0]) | {f"{CPU}/cpu0/cache/index0/size": size}
+    [core] = info_of(cores(0), texts=texts).topology[0].cores
+    assert [cache.size for cache in core.caches] == seen
+
+
+def test_cpusets_and_isolated_cpus_are_not_looked_at() -> None:
+    limits = {"proc/self/cgroup": "0::/job\n", f"{CPU}/isolated": "1\n", "proc/self/status": "Cpus_allowed_list: 0\n"}
+    assert info_of(cores(0, 1), texts=limits) == info_of(cores(0, 1))
+
+
+@pytest.mark.parametrize(("arch", "error"), [("x86_64", True), ("ia64", True), ("aarch64", False), ("armv7l", False)])
+def test_a_machine_that_tells_no_clock_fails_as_a_whole_except_on_some_architectures(arch: str, error: bool) -> None:
+    expected = r'could not detect clock speed from output: "processor : 0\n"' if error else ""
+    info, told, _ = answer(cores(0), texts={"proc/cpuinfo": "processor : 0\n"}, arch=arch)
+    assert (info.num_cores, told) == (1, expected)
+
+
+def test_cpufreq_goes_before_cpuinfo() -> None:
+    assert info_of({}, texts={f"{CPU}/cpu0/cpufreq/cpuinfo_max_freq": "2400000\n"}).cpu_frequency_khz == 2_400_000
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "error"),
+    [
+        ("node/node0/distance", "10  20\n", "cannot convert  to int"),
+        ("node/node0/distance", "", "cannot convert  to int"),
+        ("node/node0/distance", "10 +1\n", "cannot convert +1 to int"),
+        ("node/node0/distance", "10 1_0\n", "cannot convert 1_0 to int"),
+        ("node/node0/distance", "\x1c7", "cannot convert \x1c7 to int"),
+        ("node/node0/distance", f"10 {2**64}\n", f"cannot convert {2**64} to int"),
+        ("node/node0/meminfo", "none", 'failed to match regexp in output: "none"'),
+        ("node/node0/hugepages/hugepages-x/nr_hugepages", "1", 'strconv.ParseUint: parsing "x": invalid syntax'),
+        ("cpu/cpu0/topology/core_id", "x\n", 'strconv.Atoi: parsing "x": invalid syntax'),
+    ],
+)
+def test_what_cannot_be_read_as_a_number_costs_the_whole_topology(path: str, text: str, error: str) -> None:
+    whole = {f"{NODE}/node0/distance": "10"}
+    assert answer(cores(0), texts=whole)[2] == ""
+    info, _, told = answer(cores(0), texts=whole | {f"sys/devices/system/{path}": text})
+    assert (told, info.num_cores, info.topology) == (error, 0, ())
+
+
+@pytest.mark.parametrize(
+    ("text", "row"), [("10 20 30\n", (10, 20, 30)), ("\u00a0\x85 \v\f\r\n7\t", (7,))], ids=["kept", "trimmed as by Go"]
+)
+def test_a_row_of_distances_is_kept_as_it_is(text: str, row: tuple[int, ...]) -> None:
+    assert info_of(cores(0), texts={f"{NODE}/node0/distance": text}).topology[0].distances == row
+
+
+def test_memory_is_that_of_the_node_also_where_it_is_none() -> None:
+    nodes = info_of(cores(0), (0, 1), {f"{NODE}/node0/meminfo": "Node 0 MemTotal: 0 kB\n"}).topology
+    assert [node.memory for node in nodes] == [0, 2**20]
+
+
+def test_pools_come_in_text_order_with_their_reserved_pages() -> None:
+    folder = "sys/kernel/mm/hugepages/hugepages"
+    texts = {f"{folder}-{size}kB/nr_hugepages": count for size, count in ((2048, "7\n"), (1048576, "2\n"))}
+    texts |= {f"{folder}-{size}kB/free_hugepages": "0\n" for size in (2048, 1048576)}
+    found = info_of({}, texts=texts).hugepages
+    assert [(pool.page_size, pool.num_pages) for pool in found] == [(1048576, 2), (2048, 7)]
+
+
+def test_memory_modules_are_summed_by_type() -> None:
+    texts = {}
+    for name, size in (("mc0/dimm0", 1024), ("mc0/dimm1", 2048), ("mc1/dimm0", 512)):
+        texts[f"sys/devices/system/edac/mc/{name}/dimm_mem_type"] = "Registered-DDR4\n"
+        texts[f"sys/devices/system/edac/mc/{name}/size"] = f"{size}\n"
+    (modules,) = info_of({}, texts=texts).memory_by_type
+    assert (modules.type, modules.capacity, modules.dimm_count) == ("Registered-DDR4", 3584 * 2**20, 3)
+
+
 SMALL = {
-    f"{SYSTEM}/cpu/online": "0-1\n",
-    f"{SYSTEM}/node/node0/meminfo": "Node 0 MemTotal:  1024 kB\n",
-    f"{SYSTEM}/node/node0/distance": "10\n",
-    f"{SYSTEM}/node/node0/hugepages/hugepages-2048kB/nr_hugepages": "3\n",
+    f"{CPU}/online": "0-1\n",
+    f"{NODE}/node0/meminfo": "Node 0 MemTotal:  1024 kB\n",
+    f"{NODE}/node0/distance": "10\n",
+    f"{NODE}/node0/hugepages/hugepages-2048kB/nr_hugepages": "3\n",
     "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages": "3\n",
     "proc/meminfo": "MemTotal: 2048 kB\nSwapTotal: 0 kB\n",
     "proc/cpuinfo": "vendor_id : X\ncpu MHz : 100.0\nphysical id : 0\ncore id : 0\n",
 } | {
-    f"{SYSTEM}/{place}/topology/{name}": "0\n"
+    f"sys/devices/system/{place}/topology/{name}": "0\n"
     for place in ("cpu/cpu0", "cpu/cpu1", "node/node0/cpu0", "node/node0/cpu1")
     for name in ("core_id", "physical_package_id")
 }
@@ -83,7 +325,7 @@ TEXTS = st.one_of(
 def test_no_content_of_any_file_makes_reading_fail(changes: dict[str, str | None], data: st.DataObject) -> None:
     files = {path: text for path, text in (SMALL | changes).items() if text is not None}
     for _ in range(data.draw(st.integers(0, 2))):
-        parent = data.draw(st.sampled_from([f"{SYSTEM}/cpu", f"{SYSTEM}/node", f"{SYSTEM}/node/node0/hugepages"]))
+        parent = data.draw(st.sampled_from([CPU, NODE, f"{NODE}/node0/hugepages"]))
         name = data.draw(st.sampled_from(["cpu7", "cpux1", "cpu99999999999", "node3", "nodex1", "hugepages", "file"]))
         files[f"{parent}/{name}"] = "1"
     info, error, topology_error = read_machine_info(

@@ -7,53 +7,16 @@ from unittest.mock import Mock
 
 import pytest
 
-from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.machine import Machine
 from mooring.inputs.machines.archive import ArchiveTree, archive_bytes, read_archive
-from mooring.inputs.machines.capture import Capture, capture_isolation, capture_machine, kept
-from mooring.inputs.machines.isolation import read_isolation
-from mooring.inputs.machines.loader import machine_of
+from mooring.inputs.machines.capture import capture_isolation, capture_machine, kept
 from mooring.inputs.machines.tree import (
     FolderTree,
     KubeletProcess,
-    Tree,
     kubelet_arguments,
     kubelet_here,
-    open_tree,
     still_runs,
 )
-
-MACHINES = Path(__file__).parents[2].parent / "shared" / "machines"
-SNAPSHOTS = sorted(MACHINES.glob("*/*.tar.*"))
-needs_machines = pytest.mark.skipif(not SNAPSHOTS, reason="../shared/machines with the recorded machines is absent")
-
-
-def copy_of(capture: Capture) -> ArchiveTree:
-    return ArchiveTree("copy", capture.files, capture.links, capture.folders)
-
-
-def machine_or_problem(tree: Tree) -> Machine | str:
-    try:
-        return machine_of(tree, "same")
-    except InputError as error:
-        return error.problem
-
-
-@needs_machines
-@pytest.mark.parametrize("snapshot", SNAPSHOTS[::3], ids=lambda path: path.parent.name)
-def test_the_captured_machine_is_the_machine(snapshot: Path) -> None:
-    tree = open_tree(snapshot)
-    assert machine_or_problem(copy_of(capture_machine(tree))) == machine_or_problem(tree)
-
-
-@needs_machines
-@pytest.mark.parametrize("snapshot", SNAPSHOTS[::6], ids=lambda path: path.parent.name)
-def test_the_captured_isolation_is_the_isolation(snapshot: Path) -> None:
-    tree, online = open_tree(snapshot), CPUSet.parse("0-63")
-    assert read_isolation(copy_of(capture_isolation(tree)), online) == read_isolation(
-        copy_of(capture_isolation(copy_of(capture_isolation(tree)))), online
-    )
 
 
 @pytest.mark.parametrize(
@@ -90,20 +53,13 @@ def test_files_that_nothing_names_stay_out() -> None:
 
 
 def test_a_file_that_is_there_and_cannot_be_read_is_reported() -> None:
-    class Unreadable:
+    class Unreadable(ArchiveTree):
         """A tree in which one file is hidden from its reader."""
 
-        name = "x"
-        is_live = False
-
-        def __init__(self, inner: ArchiveTree) -> None:
-            self.read, self.names, self.exists, self.is_dir = inner.read, inner.names, inner.exists, inner.is_dir
-            self.place, self._inner, self.is_live = inner.place, inner, False
-
         def data(self, path: str) -> bytes | None:
-            return None if path == "proc/meminfo" else self._inner.data(path)
+            return None if path == "proc/meminfo" else super().data(path)
 
-    tree = Unreadable(ArchiveTree("x", {"proc/meminfo": b"1", "proc/cpuinfo": b"2"}))
+    tree = Unreadable("x", {"proc/meminfo": b"1", "proc/cpuinfo": b"2"})
     capture = capture_machine(tree)
     assert capture.unread == {"proc/meminfo": "permission denied"}
     assert "proc/cpuinfo" in capture.files

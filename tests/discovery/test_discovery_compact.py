@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.discovery import tool_outputs
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.topology import discover_topology
-from mooring.inputs.machines.archive import ArchiveTree
-from mooring.inputs.machines.cadvisor import read_machine_info
 from mooring.inputs.machines.compact import parse_compact
-from mooring.inputs.machines.hardware import read_hardware
+from mooring.inputs.machines.loader import machine_in
 
 GIB = 2**30
 EXAMPLE = "sockets=2 numa=4 cores=16 threads=2 l3=8 memory=64Gi"
@@ -30,6 +31,9 @@ def test_the_example_is_what_it_says() -> None:
     assert [node.memory for node in machine.info.topology] == [16 * GIB] * 4
     assert machine.info.memory_capacity == 64 * GIB
     assert machine.name == EXAMPLE
+    # Numbered within the socket, as kernels do; in text order of their CPUs, as in cAdvisor.
+    ids = [[core.core_id for core in node.cores] for node in machine.info.topology]
+    assert ids == [[0, 1, 2, 3], [4, 5, 6, 7], [2, 3, 0, 1], [4, 5, 6, 7]]
 
 
 def test_siblings_are_a_whole_round_of_cores_apart_unless_adjacent() -> None:
@@ -88,9 +92,11 @@ def test_huge_pages_are_totals_spread_over_the_nodes_with_cpus() -> None:
 def test_efficiency_cores_follow_with_one_thread_each_and_are_a_kind_of_their_own() -> None:
     machine = parse_compact("cores=2 threads=2 siblings=adjacent efficiency-cores=4")
     assert thread_groups(machine) == [(0, 1), (2, 3), (4,), (5,), (6,), (7,)]
+    assert [core.core_id for core in machine.info.topology[0].cores] == [0, 1, 2, 3, 4, 5]
     assert machine.hardware is not None
     assert [str(kind.cpus) for kind in machine.hardware.kinds] == ["4-7", "0-3"]
     assert [cpu.l2 for cpu in machine.hardware.cpus] == [0, 0, 2, 2, 4, 4, 4, 4]
+    assert [cpu.efficiency for cpu in machine.hardware.cpus] == [1] * 4 + [0] * 4
 
 
 @pytest.mark.parametrize(
@@ -159,123 +165,18 @@ def compact_texts(draw: st.DrawFn) -> str:
     return " ".join(f"{key}={value}" for key, value in pairs.items()) + f" siblings={siblings}{efficiency}"
 
 
-def sysfs_of(machine: Machine) -> ArchiveTree:
-    """Write the files that a kernel would show on the machine, from its hardware view alone."""
-    hardware = machine.hardware
-    assert hardware is not None
-    cpus = {cpu.id: cpu for cpu in hardware.cpus}
-    system = "sys/devices/system"
-    files = {
-        f"{system}/cpu/online": str(hardware.online),
-        f"{system}/cpu/possible": str(hardware.online),
-        f"{system}/cpu/present": str(hardware.online),
-        f"{system}/node/online": f"0-{len(hardware.nodes) - 1}",
-        "proc/cpuinfo": "flags : lm\ncpu MHz : 1000.0\n",
-        "proc/meminfo": f"MemTotal: {sum(node.memory_bytes for node in hardware.nodes) // 1024} kB\nSwapTotal: 0 kB\n",
-        "proc/hwloc-nofile-info": "OSName: Linux\nArchitecture: x86_64\n",
-    }
-    links: dict[str, str] = {}
-
-    def mask(members: list[int]) -> str:
-        digits = f"{sum(1 << member for member in members):x}"
-        padded = digits.zfill(-(-len(digits) // 8) * 8)
-        return ",".join(padded[start : start + 8] for start in range(0, len(padded), 8))
-
-    core_ids: dict[int, int] = {}
-    counts: dict[int | None, int] = {}
-    l3_ids = {
-        first: number for number, first in enumerate(sorted({cpu.l3 for cpu in cpus.values() if cpu.l3 is not None}))
-    }
-    for cpu, place in cpus.items():
-        folder = f"{system}/cpu/cpu{cpu}"
-        assert place.core is not None
-        if place.core not in core_ids:
-            core_ids[place.core] = counts.get(place.package, 0)
-            counts[place.package] = core_ids[place.core] + 1
-        groups = {
-            "thread_siblings": [other for other, its in cpus.items() if its.core == place.core],
-            "core_siblings": [other for other, its in cpus.items() if its.package == place.package],
-        }
-        files[f"{folder}/topology/core_id"] = f"{core_ids[place.core]}\n"
-        files[f"{folder}/topology/physical_package_id"] = f"{place.package}\n"
-        for name, members in groups.items():
-            files[f"{folder}/topology/{name}"] = mask(members) + "\n"
-        l2 = [other for other, its in cpus.items() if its.l2 == place.l2]
-        l3 = [other for other, its in cpus.items() if its.l3 == place.l3]
-        assert place.l3 is not None
-        for index, level, number, size, sharers in (
-            (2, 2, min(l2), "1024K", l2),
-            (3, 3, l3_ids[place.l3], "32768K", l3),
-        ):
-            cache = f"{folder}/cache/index{index}"
-            values = {
-                "id": str(number),
-                "level": str(level),
-                "size": size,
-                "type": "Unified",
-                "shared_cpu_map": mask(sharers),
-            }
-            files |= {f"{cache}/{name}": f"{value}\n" for name, value in values.items()}
-    for position, node in enumerate(hardware.nodes):
-        folder = f"{system}/node/node{node.id}"
-        members = list(node.local_cpus) if node.sysfs_cpulist else []
-        links |= {f"{folder}/cpu{cpu}": f"../../cpu/cpu{cpu}" for cpu in members}
-        files[f"{folder}/cpumap"] = mask(members) + "\n"
-        files[f"{folder}/cpulist"] = f"{node.sysfs_cpulist}\n"
-        files[f"{folder}/meminfo"] = f"Node {node.id} MemTotal: {node.memory_bytes // 1024} kB\n"
-        row = hardware.distances[position] if hardware.distances else (10,)
-        files[f"{folder}/distance"] = " ".join(str(entry) for entry in row) + "\n"
-        for pool in node.hugepages:
-            name = f"hugepages-{pool.size_bytes // 1024}kB/nr_hugepages"
-            files[f"{folder}/hugepages/{name}"] = f"{pool.count}\n"
-            total = sum(
-                other.count
-                for each in hardware.nodes
-                for other in each.hugepages
-                if other.size_bytes == pool.size_bytes
-            )
-            files[f"sys/kernel/mm/hugepages/{name}"] = f"{total}\n"
-    return ArchiveTree("written", {path: text.encode() for path, text in files.items()}, links)
-
-
 @settings(deadline=None, max_examples=60)
 @given(compact_texts())
 def test_both_views_are_what_the_readers_find_in_such_a_machine(text: str) -> None:
-    machine = parse_compact(text)
-    tree = sysfs_of(machine)
-    seen_info, *errors = read_machine_info(tree)
-    assert errors == ["", ""]
-    assert machine.hardware is not None
-    seen = [
-        (node.node_id, node.memory, node.hugepages, node.distances, node.caches != (), shape_of(node.cores))
-        for node in seen_info.topology
-    ]
-    made = [
-        (node.node_id, node.memory, node.hugepages, node.distances, node.caches != (), shape_of(node.cores))
-        for node in machine.info.topology
-    ]
-    assert seen == made
-    assert (seen_info.num_cores, seen_info.num_sockets) == (machine.info.num_cores, machine.info.num_sockets)
-    assert seen_info.hugepages == machine.info.hugepages
-    found = read_hardware(tree)
-    assert (found.num_cores, found.num_packages, found.num_l3) == (
-        machine.hardware.num_cores,
-        machine.hardware.num_packages,
-        machine.hardware.num_l3,
-    )
-    for real, ours in zip(found.cpus, machine.hardware.cpus, strict=True):
-        assert (real.id, real.core, real.package, real.package_first_cpu) == (
-            ours.id, ours.core, ours.package, ours.package_first_cpu,
-        )  # fmt: skip
-        assert (real.l2, real.l3) == (ours.l2, ours.l3)
-    if "cpuless" not in text:  # where those are local follows from HMAT, which these files do not have
-        assert [cpu.numa for cpu in found.cpus] == [cpu.numa for cpu in machine.hardware.cpus]
-        assert found.nodes == machine.hardware.nodes
-
-
-def shape_of(cores: object) -> list[object]:
-    assert isinstance(cores, tuple)
-    return [
-        (core.core_id, core.thread_ids, core.socket_id, [cache.id for cache in core.uncore_caches], len(core.caches))
-        for core in cores
-    ]
+    made = parse_compact(text)
+    found = machine_in(tool_outputs.lstopo(made).encode(), "written")
+    assert found.info_error == ""
+    members = ("num_cores", "num_sockets", "memory_capacity", "hugepages", "topology")
+    assert [getattr(found.info, name) for name in members] == [getattr(made.info, name) for name in members]
+    assert found.hardware is not None
+    assert made.hardware is not None
+    counts = ("num_cores", "num_packages", "num_l3", "distances", "online")
+    assert [getattr(found.hardware, name) for name in counts] == [getattr(made.hardware, name) for name in counts]
+    for real, ours in zip(found.hardware.cpus, made.hardware.cpus, strict=True):
+        # Which kind a core is follows from clocks, which such text does not have.
+        assert real == replace(ours, efficiency=None)

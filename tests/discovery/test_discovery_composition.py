@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -84,28 +82,6 @@ def test_a_machine_info_takes_amounts(tmp_path: Path) -> None:
     file = tmp_path / "info.json"
     file.write_text(json.dumps(info), "utf-8")
     assert sizes(load_machine(f"{file}\nmemory=2Gi")) == [2048]
-
-
-def test_an_archive_takes_amounts(tmp_path: Path) -> None:
-    file = tmp_path / "node.tar"
-    kept = {
-        "sys/devices/system/cpu/online": "0",
-        "sys/devices/system/node/online": "0",
-        "sys/devices/system/node/node0/cpulist": "0",
-        "sys/devices/system/node/node0/meminfo": "Node 0 MemTotal: 1024 kB",
-        "sys/devices/system/cpu/cpu0/topology/core_id": "0",
-        "sys/devices/system/cpu/cpu0/topology/core_cpus": "1",
-        "sys/devices/system/cpu/cpu0/topology/package_cpus": "1",
-        "sys/devices/system/cpu/cpu0/topology/physical_package_id": "0",
-        "proc/meminfo": "MemTotal: 1024 kB",
-        "proc/cpuinfo": "processor : 0\ncpu MHz : 1.0",
-    }
-    with tarfile.open(file, "w") as archive:
-        for name, text in kept.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(text)
-            archive.addfile(member, io.BytesIO(text.encode()))
-    assert sizes(load_machine(f"{file} node0.memory=3Gi")) == [3072]
 
 
 def test_compact_text_takes_amounts_of_one_node() -> None:

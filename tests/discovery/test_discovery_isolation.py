@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.engine.core.cpuset import CPUSet
+from mooring.inputs.machines.archive import ArchiveTree
 from mooring.inputs.machines.isolation import (
     ControlGroup,
     IsolationFacts,
@@ -16,28 +17,21 @@ from mooring.inputs.machines.isolation import (
     parse_kernel_list,
     read_isolation,
 )
-from mooring.inputs.machines.tree import open_tree
 
 ONLINE = CPUSet.parse("0-7")
 UID = "0a1b2c3d-0000-4111-8222-333344445555"
 
 
-def read(root: Path, **files: str) -> IsolationFacts:
-    """Write files (``__`` stands for a slash, ``_DOT_`` for a dot) and read the facts."""
-    for name, text in files.items():
-        path = root / name.replace("_DOT_", ".").replace("__", "/")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    (root / "sys").mkdir(exist_ok=True)
-    return read_isolation(open_tree(root), ONLINE)
+def read(files: Mapping[str, str]) -> IsolationFacts:
+    return read_isolation(ArchiveTree("made", {path: text.encode() for path, text in files.items()}), ONLINE)
 
 
 def cpus(text: str) -> CPUSet:
     return CPUSet.parse(text)
 
 
-def test_a_snapshot_of_sysfs_alone_tells_nothing(tmp_path: Path) -> None:
-    assert read(tmp_path) == IsolationFacts()
+def test_a_snapshot_of_sysfs_alone_tells_nothing() -> None:
+    assert read({}) == IsolationFacts()
 
 
 @pytest.mark.parametrize(
@@ -75,16 +69,17 @@ def test_the_last_of_two_words_counts_and_words_behind_two_dashes_do_not() -> No
     assert words.misunderstood == ("rcu_nocbs=bad",)
 
 
-def test_interrupts_have_their_names_and_where_they_really_go(tmp_path: Path) -> None:
+def test_interrupts_have_their_names_and_where_they_really_go() -> None:
     facts = read(
-        tmp_path,
-        proc__interrupts="    CPU0 CPU1\n  9:  1  2  IO-APIC 9-fasteoi acpi\n 24:  0  5  PCI-MSI 1-edge  eth0-rx\n",
-        proc__irq__24__smp_affinity_list="0-3\n",
-        proc__irq__24__effective_affinity_list="2\n",
-        proc__irq__9__smp_affinity_list="0-7\n",
-        proc__irq__9__effective_affinity_list="\n",
-        proc__irq__10__smp_affinity_list="what\n",
-        proc__irq__default_smp_affinity="0f\n",
+        {
+            "proc/interrupts": "   CPU0 CPU1\n  9:  1  2  IO-APIC 9-fasteoi acpi\n 24: 0 5  PCI-MSI 1-edge  eth0-rx\n",
+            "proc/irq/24/smp_affinity_list": "0-3\n",
+            "proc/irq/24/effective_affinity_list": "2\n",
+            "proc/irq/9/smp_affinity_list": "0-7\n",
+            "proc/irq/9/effective_affinity_list": "\n",
+            "proc/irq/10/smp_affinity_list": "what\n",
+            "proc/irq/default_smp_affinity": "0f\n",
+        }
     )
     assert facts.interrupts is not None
     told = [(one.number, one.name, str(one.allowed), one.effective) for one in facts.interrupts]
@@ -92,30 +87,28 @@ def test_interrupts_have_their_names_and_where_they_really_go(tmp_path: Path) ->
     assert facts.new_interrupts == cpus("0-3")
 
 
-def test_the_device_of_an_interrupt_is_told_by_its_chip_or_by_the_device_itself(tmp_path: Path) -> None:
+def test_the_device_of_an_interrupt_is_told_by_its_chip_or_by_the_device_itself() -> None:
     facts = read(
-        tmp_path,
-        **{
+        {
             "proc/interrupts": "  CPU0\n 24: 1 PCI-MSIX-0000:00:02.0 1-edge eth0\n 25: 1 IO-APIC 9-edge acpi\n",
             "proc/irq/24/smp_affinity_list": "0-3\n",
             "proc/irq/25/smp_affinity_list": "0-3\n",
             "proc/irq/26/smp_affinity_list": "\n",
             "sys/bus/pci/devices/0000:00:05.0/msi_irqs/25": "msix\n",
-        },
+        }
     )
     assert facts.interrupts is not None
     assert [(one.number, one.device) for one in facts.interrupts] == [(24, "0000:00:02.0"), (25, "0000:00:05.0")]
 
 
-def test_small_files_tell_as_much_as_the_table(tmp_path: Path) -> None:
+def test_small_files_tell_as_much_as_the_table() -> None:
     facts = read(
-        tmp_path,
-        **{
+        {
             "proc/interrupts": "CPU0\n 24: 1 X 1-edge never\n",
             "proc/irq/24/smp_affinity_list": "0-3\n",
             "sys/kernel/irq/24/chip_name": "PCI-MSI-0000:00:02.0\n",
             "sys/kernel/irq/24/actions": "eth0,eth1\n",
-        },
+        }
     )
     assert facts.interrupts is not None
     assert [(one.name, one.device) for one in facts.interrupts] == [("eth0,eth1", "0000:00:02.0")]
@@ -125,61 +118,59 @@ def test_small_files_tell_as_much_as_the_table(tmp_path: Path) -> None:
     ("files", "found"),
     [
         ({}, None),
-        ({"etc__systemd__system_DOT_conf": "[Manager]\n#CPUAffinity=1\n"}, None),
-        ({"etc__systemd__system_DOT_conf": "[Manager]\nCPUAffinity=0-1 4\n"}, "0-1,4"),
-        ({"etc__systemd__system_DOT_conf": "[Manager]\nCPUAffinity=0\nCPUAffinity=2\n"}, "0,2"),
-        ({"etc__systemd__system_DOT_conf": "[Manager]\nCPUAffinity=0\nCPUAffinity=\n"}, None),
-        ({"etc__systemd__system_DOT_conf": "[Manager]\nCPUAffinity=numa\n"}, None),
+        ({"etc/systemd/system.conf": "[Manager]\n#CPUAffinity=1\n"}, None),
+        ({"etc/systemd/system.conf": "[Manager]\nCPUAffinity=0-1 4\n"}, "0-1,4"),
+        ({"etc/systemd/system.conf": "[Manager]\nCPUAffinity=0\nCPUAffinity=2\n"}, "0,2"),
+        ({"etc/systemd/system.conf": "[Manager]\nCPUAffinity=0\nCPUAffinity=\n"}, None),
+        ({"etc/systemd/system.conf": "[Manager]\nCPUAffinity=numa\n"}, None),
         (
             {
-                "etc__systemd__system_DOT_conf": "CPUAffinity=0\n",
-                "usr__lib__systemd__system_DOT_conf": "CPUAffinity=7\n",
-                "usr__lib__systemd__system_DOT_conf_DOT_d__10-a_DOT_conf": "CPUAffinity=1\n",
-                "etc__systemd__system_DOT_conf_DOT_d__10-a_DOT_conf": "CPUAffinity=2\n",
-                "run__systemd__system_DOT_conf_DOT_d__05-b_DOT_conf": "CPUAffinity=\nCPUAffinity=3\n",
-                "etc__systemd__system_DOT_conf_DOT_d__notes": "CPUAffinity=6\n",
+                "etc/systemd/system.conf": "CPUAffinity=0\n",
+                "usr/lib/systemd/system.conf": "CPUAffinity=7\n",
+                "usr/lib/systemd/system.conf.d/10-a.conf": "CPUAffinity=1\n",
+                "etc/systemd/system.conf.d/10-a.conf": "CPUAffinity=2\n",
+                "run/systemd/system.conf.d/05-b.conf": "CPUAffinity=\nCPUAffinity=3\n",
+                "etc/systemd/system.conf.d/notes": "CPUAffinity=6\n",
             },
             "2-3",
         ),
     ],
     ids=["absent", "comment", "list", "adds-up", "reset", "numa", "drop-ins"],
 )
-def test_services_start_where_the_files_of_systemd_say(
-    tmp_path: Path, files: dict[str, str], found: str | None
-) -> None:
-    assert read(tmp_path, **files).services == (None if found is None else cpus(found))
+def test_services_start_where_the_files_of_systemd_say(files: dict[str, str], found: str | None) -> None:
+    assert read(files).services == (None if found is None else cpus(found))
 
 
-def test_irqbalance_is_told_which_cpus_to_leave_alone(tmp_path: Path) -> None:
+def test_irqbalance_is_told_which_cpus_to_leave_alone() -> None:
     facts = read(
-        tmp_path,
-        etc__default__irqbalance='#IRQBALANCE_BANNED_CPULIST=0\nIRQBALANCE_BANNED_CPULIST="4-7"\n',
-        proc__77__comm="irqbalance\n",
+        {
+            "etc/default/irqbalance": '#IRQBALANCE_BANNED_CPULIST=0\nIRQBALANCE_BANNED_CPULIST="4-7"\n',
+            "proc/77/comm": "irqbalance\n",
+        }
     )
     assert facts.balance is not None
     assert (facts.balance.running, facts.balance.banned) == (True, cpus("4-7"))
 
 
-def test_an_older_irqbalance_is_told_by_a_mask(tmp_path: Path) -> None:
-    balance = read(tmp_path, etc__sysconfig__irqbalance="IRQBALANCE_BANNED_CPUS=000000f0\n").balance
+def test_an_older_irqbalance_is_told_by_a_mask() -> None:
+    balance = read({"etc/sysconfig/irqbalance": "IRQBALANCE_BANNED_CPUS=000000f0\n"}).balance
     assert balance is not None
     assert (balance.running, balance.banned) == (False, cpus("4-7"))
 
 
-def test_groups_of_version_2_follow_their_parents_and_count_with_processes_only(tmp_path: Path) -> None:
+def test_groups_of_version_2_follow_their_parents_and_count_with_processes_only() -> None:
     pod = f"sys/fs/cgroup/kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice"
     facts = read(
-        tmp_path,
-        **{
-            "sys/fs/cgroup/cgroup_DOT_controllers": "cpuset cpu\n",
-            "sys/fs/cgroup/system_DOT_slice/cpuset_DOT_cpus_DOT_effective": "0-7\n",
-            "sys/fs/cgroup/system_DOT_slice/cgroup_DOT_procs": "",
-            "sys/fs/cgroup/system_DOT_slice/ssh_DOT_service/cgroup_DOT_procs": "12\n",
+        {
+            "sys/fs/cgroup/cgroup.controllers": "cpuset cpu\n",
+            "sys/fs/cgroup/system.slice/cpuset.cpus.effective": "0-7\n",
+            "sys/fs/cgroup/system.slice/cgroup.procs": "",
+            "sys/fs/cgroup/system.slice/ssh.service/cgroup.procs": "12\n",
             f"{pod}/cpuset.cpus.effective": "0-7\n",
             f"{pod}/cgroup.procs": "",
             f"{pod}/cri-containerd-abc.scope/cpuset.cpus.effective": "2-3\n",
             f"{pod}/cri-containerd-abc.scope/cgroup.procs": "99\n",
-        },
+        }
     )
     assert facts.groups is not None
     assert [(group.path.rpartition("/")[2], str(group.cpus), group.pod) for group in facts.groups] == [
@@ -188,14 +179,13 @@ def test_groups_of_version_2_follow_their_parents_and_count_with_processes_only(
     ]
 
 
-def test_groups_of_version_1(tmp_path: Path) -> None:
+def test_groups_of_version_1() -> None:
     facts = read(
-        tmp_path,
-        **{
+        {
             "sys/fs/cgroup/cpuset/cpuset.cpus": "0-7\n",
             f"sys/fs/cgroup/cpuset/kubepods/pod{UID}/abc/cpuset.effective_cpus": "4\n",
             f"sys/fs/cgroup/cpuset/kubepods/pod{UID}/abc/cpuset.cpus": "4\n",
-        },
+        }
     )
     assert facts.groups is not None
     assert [(group.path.rpartition("/")[2], str(group.cpus), group.pod) for group in facts.groups] == [

@@ -62,6 +62,7 @@ def test_an_archive_gives_the_same_machine_as_its_folder(folder: Path, tmp_path:
     with tarfile.open(archive, "w:gz") as file:
         file.add(folder, arcname=".")
     assert load_machine(str(archive)) == load_machine(str(folder))
+    assert load_machine(f"{archive} node0.memory=3Gi").info.topology[0].memory == 3 * 2**30
 
 
 def test_findings_tell_where_the_views_differ(folder: Path) -> None:

@@ -192,7 +192,8 @@ def _kernel_cache(machine: Machine, cpu: int, level: int) -> Cache:
         for core in node.cores:
             if cpu in core.thread_ids:
                 known = (*core.caches, *core.uncore_caches, *node.caches)
-                return next(cache for cache in known if cache.level == level)
+                # The kubelet does not see an L2 of several cores.
+                return next((cache for cache in known if cache.level == level), Cache(cpu, 2**20, "Unified", level))
     raise AssertionError(cpu)
 
 

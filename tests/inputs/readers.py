@@ -44,8 +44,7 @@ from mooring.inputs.configuration.sources import sources_in
 from mooring.inputs.decoding.documents import documents_in
 from mooring.inputs.decoding.fields import Document
 from mooring.inputs.machines.compact import parse_compact
-from mooring.inputs.machines.formats.recognition import described
-from mooring.inputs.machines.loader import SHIPPED, load_machine
+from mooring.inputs.machines.loader import SHIPPED, load_machine, machine_in
 from mooring.inputs.machines.machineinfo_json import parse_machine_info
 from mooring.inputs.pods.cluster_objects import bound_nodes
 from mooring.inputs.pods.pod_files import active_pods, pods_of
@@ -306,7 +305,7 @@ READERS = (
         lambda data: agent_configuration(_documents(data), archives.NAME),
         _agent_configuration_seeds,
     ),
-    Reader("machine-text", lambda data: described(data, archives.NAME), _machine_text_seeds),
+    Reader("machine-text", lambda data: machine_in(data, archives.NAME), _machine_text_seeds),
     Reader("interrupt-journal", _interrupts, _interrupts_seeds),
 )
 """All of them."""

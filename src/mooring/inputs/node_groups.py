@@ -157,7 +157,11 @@ def _group(content: Mapping[str, Any], file: str, config: tuple[str, ...]) -> No
     try:
         configuration = configuration_of([*sources, *inline], machine=machine.info)
     except InputError as error:
-        raise _in_group(error, name) from None
+        # About fields that stand in the group itself it is an error of the group.
+        field = error.source.removeprefix(f"{name}.")
+        if field not in _INLINE:
+            raise
+        raise inside(InputError(error.problem, field=error.field, remedy=error.remedy), field) from None
     mooring = configuration.mooring
     if release := text_at(content, "release"):
         mooring = replace(mooring, release=release_of(release, "release"))
@@ -174,14 +178,6 @@ def _group(content: Mapping[str, Any], file: str, config: tuple[str, ...]) -> No
         file,
         reading.mapping_at(content, "dra"),
     )
-
-
-def _in_group(error: InputError, name: str) -> InputError:
-    """Return an error about fields that stand in the group itself as one of the group."""
-    field = error.source.removeprefix(f"{name}.")
-    if field not in _INLINE:
-        return error
-    return inside(InputError(error.problem, field=error.field, remedy=error.remedy), field)
 
 
 _INLINE: Final = {"kubelet": KUBELET, "mooring": MOORING, "devices": DEVICES}

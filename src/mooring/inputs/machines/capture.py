@@ -22,8 +22,7 @@ from typing import Final
 
 from mooring.inputs.machines.cadvisor_probe import read_problem
 from mooring.inputs.machines.interrupts import numbered_lines
-from mooring.inputs.machines.isolation import ROOT as GROUPS
-from mooring.inputs.machines.isolation import words_of
+from mooring.inputs.machines.isolation import group_folders, words_of
 from mooring.inputs.machines.kernelfiles import cpuset_files
 from mooring.inputs.machines.tree import CPUS, NODES, PCI_DEVICES, Tree, live_tree, processes
 from mooring.lazy import dataclass, field
@@ -147,9 +146,6 @@ NOTE: Final = "proc/hwloc-nofile-info"
 """The note about a snapshot's architecture, as hwloc-gather-topology writes it."""
 LARGEST_FILE: Final = 16 * 2**20
 """Larger files are no files of a kernel; ``/proc/cpuinfo`` of 4096 CPUs has about 6 MiB."""
-MOST_GROUPS: Final = 20_000
-"""Control groups that are read: a node with 1000 pods has about 4000."""
-
 _BOOT: Final = "proc/sys/kernel/random/boot_id"
 _POD_GROUPS: Final = ("kubepods", "kubepods.slice", "kubelet", "kubelet.slice")
 _WILD: Final = frozenset("*?[")
@@ -212,7 +208,8 @@ def capture_isolation(tree: Tree, *, service_names: bool = True) -> Capture:
         _take(tree, pattern, capture)
     for number, _ in processes(tree, (PROCESS,)):
         _take_file(tree, f"proc/{number}/comm", capture)
-    for group in _groups(tree, service_names=service_names):
+    # Without the names of services: of the groups at the top only those of pods are looked into.
+    for group in group_folders(tree, lambda path: service_names or path.partition("/")[0] in ("", *_POD_GROUPS)):
         capture.folders.add(group)
         for name in GROUP_FILES:
             _take_file(tree, f"{group}/{name}", capture)
@@ -259,21 +256,3 @@ def _matches(tree: Tree, pattern: str) -> Iterator[str]:
             if index == len(parts) - 1 or _WILD & set(parts[index + 1]):
                 found = [place for place in found if tree.is_dir(place)]
     return iter(found)
-
-
-def _groups(tree: Tree, *, service_names: bool) -> Iterator[str]:
-    """Yield control groups, parents first: all of them, or without single services outside of the kubelet's."""
-    root = GROUPS if tree.exists(f"{GROUPS}/cgroup.controllers") else f"{GROUPS}/cpuset"
-    if not tree.is_dir(root):
-        return
-    pending = [(root, True)]
-    count = 0
-    while pending and count < MOST_GROUPS:
-        group, inner = pending.pop()
-        count += 1
-        yield group
-        for name in reversed(tree.names(group)) if inner else ():
-            inside = f"{group}/{name}"
-            if tree.is_dir(inside):
-                of_pods = service_names or name in _POD_GROUPS or (group != root and inner)
-                pending.append((inside, of_pods))

@@ -275,7 +275,15 @@ def _name_tiers(nodes: Sequence[MemoryNode], speeds: Mapping[int, Speed]) -> dic
 
     ``speeds`` holds the nodes whose speed is known; ``nodes`` are in hwloc's order.
     """
-    tiers = _tiers([node for node in nodes if node.subtype not in _FOREIGN], speeds)
+    # A tier ends, fastest node first, wherever two neighbours differ in a figure that both tell.
+    tiers: list[list[MemoryNode]] = []
+    own = (node for node in nodes if node.subtype not in _FOREIGN)
+    for node in sorted(own, key=lambda node: -_bandwidth(node, speeds)):
+        last = speeds.get(tiers[-1][-1].id, _UNKNOWN) if tiers else _UNKNOWN
+        pairs = zip(last, speeds.get(node.id, _UNKNOWN), strict=True)
+        if not tiers or any(min(pair) and max(pair) / min(pair) > _THRESHOLD for pair in pairs):
+            tiers.append([])
+        tiers[-1].append(node)
     if len(tiers) != 2:
         return {}
     slow, fast = sorted(tiers, key=lambda tier: _bandwidth(tier[0], speeds))
@@ -284,18 +292,6 @@ def _name_tiers(nodes: Sequence[MemoryNode], speeds: Mapping[int, Speed]) -> dic
     if not slowest or fastest <= 2 * _bandwidth(slow[-1], speeds):
         return {}
     return {node.id: "DRAM" for node in slow} | {node.id: "HBM" for node in fast}
-
-
-def _tiers(nodes: Sequence[MemoryNode], speeds: Mapping[int, Speed]) -> list[list[MemoryNode]]:
-    """Split the nodes, fastest first, wherever two neighbours differ in a figure that both tell."""
-    tiers: list[list[MemoryNode]] = []
-    for node in sorted(nodes, key=lambda node: -_bandwidth(node, speeds)):
-        last = speeds.get(tiers[-1][-1].id, _UNKNOWN) if tiers else _UNKNOWN
-        pairs = zip(last, speeds.get(node.id, _UNKNOWN), strict=True)
-        if not tiers or any(min(pair) and max(pair) / min(pair) > _THRESHOLD for pair in pairs):
-            tiers.append([])
-        tiers[-1].append(node)
-    return tiers
 
 
 def _bandwidth(node: MemoryNode, speeds: Mapping[int, Speed]) -> int:

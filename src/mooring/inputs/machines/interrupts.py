@@ -55,16 +55,8 @@ def read_interrupts(tree: Tree, modes: Modes = no_modes) -> tuple[Interrupt, ...
         tree: of the machine.
         modes: tell what takes no write.
     """
-    return tuple(_interrupts(tree, modes)) if tree.is_dir(IRQ) else None
-
-
-def cpus_of_mask(tree: Tree, path: str) -> CPUSet | None:
-    """Return the CPUs of a mask file, such as :data:`DEFAULT`; None when there is none that can be read."""
-    mask = read_mask(tree, path)
-    return None if mask is None else CPUSet(CPUMask(mask))
-
-
-def _interrupts(tree: Tree, modes: Modes) -> Iterator[Interrupt]:
+    if not tree.is_dir(IRQ):
+        return None
     # The table has a column for every CPU: large machines pay dearly for what small files tell as well.
     text = "" if tree.is_dir(_LINES) else tree.read("proc/interrupts") or ""
     table = {int(number): (" ".join(words[:-1]), words[-1] if words else "") for number, words in numbered_lines(text)}
@@ -76,6 +68,7 @@ def _interrupts(tree: Tree, modes: Modes) -> Iterator[Interrupt]:
         if number.isdecimal()
     }
     shows_state = tree.is_dir(_DEBUG)
+    found = []
     for entry in sorted((name for name in tree.names(IRQ) if name.isdecimal()), key=int):
         path, number = f"{IRQ}/{entry}/smp_affinity_list", int(entry)
         allowed = cpu_list(tree.read(path))
@@ -90,7 +83,14 @@ def _interrupts(tree: Tree, modes: Modes) -> Iterator[Interrupt]:
         )
         effective = cpu_list(tree.read(f"{IRQ}/{entry}/effective_affinity_list"))
         device = devices.get(number) or (on_chip[1] if on_chip else "")
-        yield Interrupt(number, name, allowed, effective or None, device, managed)
+        found.append(Interrupt(number, name, allowed, effective or None, device, managed))
+    return tuple(found)
+
+
+def cpus_of_mask(tree: Tree, path: str) -> CPUSet | None:
+    """Return the CPUs of a mask file, such as :data:`DEFAULT`; None when there is none that can be read."""
+    mask = read_mask(tree, path)
+    return None if mask is None else CPUSet(CPUMask(mask))
 
 
 def numbered_lines(text: str) -> Iterator[tuple[str, list[str]]]:

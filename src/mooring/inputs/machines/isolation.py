@@ -13,7 +13,7 @@ v1.37.1, cgroup manager with both drivers.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from mooring.engine.core.bits import CPUMask
@@ -50,31 +50,43 @@ class ControlGroup:
         return found["uid"].replace("_", "-") if found is not None else ""
 
 
+def group_folders(tree: Tree, enters: Callable[[str], bool] = lambda _path: True) -> Iterator[str]:
+    """Yield the folders of control groups, parents first: of version 2, or of version 1's cpusets.
+
+    Args:
+        tree: of the machine.
+        enters: tells whether what is in a group is wanted, by its path below the root of the hierarchy.
+    """
+    root = ROOT if tree.exists(f"{ROOT}/cgroup.controllers") else f"{ROOT}/cpuset"
+    pending = [root] if tree.is_dir(root) else []
+    for _ in range(_MOST_GROUPS):
+        if not pending:
+            return
+        folder = pending.pop()
+        yield folder
+        if enters(folder[len(root) + 1 :]):
+            inner = (f"{folder}/{name}" for name in reversed(tree.names(folder)))
+            pending.extend(path for path in inner if tree.is_dir(path))
+
+
 def read_control_groups(tree: Tree) -> tuple[ControlGroup, ...] | None:
     """Return the groups with processes, in the order of their paths; None where no cpusets can be read."""
-    if tree.exists(f"{ROOT}/cgroup.controllers"):
-        return tuple(_groups(tree, ROOT, ("cpuset.cpus.effective",)))
-    if tree.is_dir(f"{ROOT}/cpuset"):
-        return tuple(_groups(tree, f"{ROOT}/cpuset", ("cpuset.effective_cpus", "cpuset.cpus")))
-    return None
-
-
-def _groups(tree: Tree, root: str, names: tuple[str, ...]) -> Iterator[ControlGroup]:
-    pending: list[tuple[str, CPUSet | None]] = [("", None)]
-    seen = 0
-    while pending and seen < _MOST_GROUPS:
-        path, inherited = pending.pop()
-        seen += 1
-        folder = f"{root}/{path}".rstrip("/")
+    is_newer = tree.exists(f"{ROOT}/cgroup.controllers")
+    names = ("cpuset.cpus.effective",) if is_newer else ("cpuset.effective_cpus", "cpuset.cpus")
+    root = ""
+    cpus_of: dict[str, CPUSet | None] = {}
+    found = []
+    for folder in group_folders(tree):
+        root = root or folder
         # A group without the controller has no file of its own and follows its parent.
         text = next((text for name in names if (text := tree.read(f"{folder}/{name}")) is not None), None)
-        cpus = inherited if (own := cpu_list(text)) is None else own
+        own = cpu_list(text)
+        cpus = cpus_of[folder] = cpus_of.get(folder.rpartition("/")[0]) if own is None else own
         # A snapshot that does not tell of processes in the group itself is taken for yes.
         processes = tree.read(f"{folder}/cgroup.procs")
-        if path and cpus is not None and (processes is None or processes.strip()):
-            yield ControlGroup(path, cpus)
-        children = [name for name in tree.names(folder) if tree.is_dir(f"{folder}/{name}")]
-        pending.extend((f"{path}/{name}".lstrip("/"), cpus) for name in reversed(children))
+        if folder != root and cpus is not None and (processes is None or processes.strip()):
+            found.append(ControlGroup(folder.removeprefix(f"{root}/"), cpus))
+    return tuple(found) if root else None
 
 
 @dataclass(frozen=True, slots=True)

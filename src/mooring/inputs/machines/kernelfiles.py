@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final
 
@@ -228,19 +229,23 @@ _ESCAPE: Final = re.compile(r"\\(040|011|012|134)")
 
 def cpuset_files(tree: Tree) -> tuple[str, ...]:
     """Return the files that decide of what is allowed, besides mount table and group."""
-    mounts = (fields for line in (tree.read("proc/mounts") or "").split("\n") if len(fields := line.split()) > 2)
-    folders = [_unescape(fields[1]) for fields in mounts if fields[2] == "cgroup2"]
+    folders = [folder for folder, kind, _ in _mounts(tree) if kind == "cgroup2"]
     return (*(f"{folder}/cgroup.controllers".lstrip("/") for folder in folders), *allowed_files(tree))
 
 
 def allowed_files(tree: Tree) -> tuple[str, ...]:
     """Return the files with the CPUs and with the memory nodes of the process's cpuset; none without one."""
     files = _file_pattern(tree)
-    group = _group(tree)
+    # The path of the process's group below the mount, as the kernel tells it in one of two files
+    group: str | None = (tree.read("proc/self/cpuset") or "")[:127]
+    if not group:
+        lines = (line.split(":", 2) for line in (tree.read("proc/self/cgroup") or "").split("\n"))
+        group = next((parts[2] for parts in lines if len(parts) == 3 and parts[1] in {"cpuset", ""}), None)
     if files is None or group is None:
         return ()
     folder, pattern = files
-    return tuple(f"{folder}{group}/{pattern.format(what)}"[:_PATH_CHARS].lstrip("/") for what in ("cpus", "mems"))
+    place = folder + group.partition("\n")[0]
+    return tuple(f"{place}/{pattern.format(what)}"[:_PATH_CHARS].lstrip("/") for what in ("cpus", "mems"))
 
 
 def _file_pattern(tree: Tree) -> tuple[str, str] | None:
@@ -249,36 +254,21 @@ def _file_pattern(tree: Tree) -> tuple[str, str] | None:
     The first suitable line of the mount table decides: cgroup 2 with the cpuset controller (the effective sets include
     the limits of all parents), a cpuset file system, or cgroup 1 with the cpuset controller.
     """
-    for line in (tree.read("proc/mounts") or "").split("\n"):
-        fields = line[:_LINE_CHARS].split()
-        if len(fields) < 3 or fields[0].startswith("#"):
-            continue
-        folder, kind = _unescape(fields[1]), _unescape(fields[2])
-        options = _unescape(fields[3]).split(",") if len(fields) > 3 else []
+    for folder, kind, options in _mounts(tree):
         if kind == "cgroup2":
             controllers = tree.read(f"{folder}/cgroup.controllers".lstrip("/")) or ""
             if "cpuset" in controllers.partition("\n")[0].split(" "):
                 return folder, "cpuset.{}.effective"
-        elif kind == "cpuset" or (kind == "cgroup" and {"cpuset", "noprefix"} <= set(options)):
+        elif kind == "cpuset" or (kind == "cgroup" and {"cpuset", "noprefix"} <= options):
             return folder, "{}"
         elif kind == "cgroup" and "cpuset" in options:
             return folder, "cpuset.{}"
     return None
 
 
-def _group(tree: Tree) -> str | None:
-    """Return the path of the process's group below the mount, as the kernel tells it in one of two files."""
-    cpuset = tree.read("proc/self/cpuset")
-    if cpuset:
-        return cpuset[:127].partition("\n")[0]
-    for line in (tree.read("proc/self/cgroup") or "").split("\n"):
-        _, colon, rest = line.partition(":")
-        controllers, second, path = rest.partition(":")
-        if colon and second and controllers in {"cpuset", ""}:
-            return path
-    return None
-
-
-def _unescape(text: str) -> str:
-    """Undo the octal escapes of the mount table (space, tab, newline, backslash)."""
-    return _ESCAPE.sub(lambda match: chr(int(match[1], 8)), text)
+def _mounts(tree: Tree) -> Iterator[tuple[str, str, set[str]]]:
+    """Yield folder, kind and options of what is mounted, without the octal escapes (space, tab, newline, backslash)."""
+    for line in (tree.read("proc/mounts") or "").split("\n"):
+        fields = [_ESCAPE.sub(lambda match: chr(int(match[1], 8)), field) for field in line[:_LINE_CHARS].split()]
+        if len(fields) > 2 and not line.lstrip().startswith("#"):
+            yield fields[1], fields[2], set(fields[3].split(",")) if len(fields) > 3 else set()

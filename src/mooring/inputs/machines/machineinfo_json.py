@@ -153,32 +153,29 @@ def _oddities(info: MachineInfo, prefix: str) -> dict[str, str]:
         and len({node.node_id for node in info.topology}) == len(info.topology)
         and min((core.core_id for core in cores), default=0) >= 0
     )
-    return {} if is_ordinary else dict(islice(_found(info, prefix), _MOST_REPORTED))
-
-
-def _found(info: MachineInfo, prefix: str) -> Iterator[tuple[str, str]]:
-    """Yield the odd fields one after another."""
+    if is_ordinary:
+        return {}
+    found: dict[str, str] = {}
     nodes: set[int] = set()
-    cpus: set[int] = set()
+    listed: set[int] = set()
     for index, node in enumerate(info.topology):
         field = f"{prefix}topology[{index}]"
         if node.node_id in nodes:
             problem = f"NUMA node {node.node_id} is there twice: the kubelet adds its CPUs up and takes the last memory"
-            yield f"{field}.node_id", problem
+            found[f"{field}.node_id"] = problem
         nodes.add(node.node_id)
         for position, core in enumerate(node.cores):
             inner = f"{field}.cores[{position}]"
             if core.core_id < 0:
-                yield f"{inner}.core_id", f"{core.core_id} is negative: the kubelet numbers cores by their first CPU"
-            again = sorted(cpus & set(core.thread_ids))
-            if again:
-                yield f"{inner}.thread_ids", f"CPU {again[0]} is in another core, too: the kubelet keeps the last"
-            cpus.update(core.thread_ids)
-    if not cpus:
-        problem = "there are no CPUs: " + (
-            "the kubelet starts and its managers find none" if info.num_cores else "the kubelet does not start"
-        )
-        yield f"{prefix}topology", problem
+                problem = f"{core.core_id} is negative: the kubelet numbers cores by their first CPU"
+                found[f"{inner}.core_id"] = problem
+            if again := sorted(listed & set(core.thread_ids)):
+                found[f"{inner}.thread_ids"] = f"CPU {again[0]} is in another core, too: the kubelet keeps the last"
+            listed.update(core.thread_ids)
+    if not listed:
+        problem = "the kubelet starts and its managers find none" if info.num_cores else "the kubelet does not start"
+        found[f"{prefix}topology"] = f"there are no CPUs: {problem}"
+    return dict(islice(found.items(), _MOST_REPORTED))
 
 
 def parse_machine_lines(data: bytes, source: str, name: str) -> Machine:

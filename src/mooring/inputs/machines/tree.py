@@ -153,7 +153,11 @@ class FolderTree:
         known = self._listings.get(path)
         if known is None:
             folder = path if self.is_live else self._folder(path)
-            known = self._listings[path] = () if folder is None else _list(self._prefix + folder)
+            known = ()
+            with suppress(OSError, ValueError):
+                if folder is not None:
+                    known = tuple(sorted(os.listdir(self._prefix + folder)))  # noqa: PTH208 - for thousands of folders
+            self._listings[path] = known
         return known
 
     def exists(self, path: str) -> bool:
@@ -260,13 +264,6 @@ def _read_file(path: str, flags: int) -> bytes | None:
     finally:
         os.close(descriptor)
     return data
-
-
-def _list(path: str) -> tuple[str, ...]:
-    try:
-        return tuple(sorted(os.listdir(path)))  # noqa: PTH208 - called for thousands of folders
-    except (OSError, ValueError):
-        return ()
 
 
 def _entry(path: str, depth: int) -> str | None:

@@ -159,29 +159,13 @@ def origin_of(form: str, unknown: Iterable[str | bool], assumed: Iterable[str | 
     return MachineOrigin(form, *told)
 
 
-def check_ids(description: Description, source: str) -> None:
-    """Refuse numbers that no Linux machine has.
+def tree_of(description: Description, name: str) -> ArchiveTree:
+    """Return the files that the kernel of such a machine has, in which both readers find it again.
 
     Raises:
-        InputError: naming the number.
+        InputError: the description has a number that no Linux machine has.
     """
-    highest = max((*description.cpus, description.offline.bit_length() - 1), default=-1)
-    node = max((node.id for node in description.nodes), default=0)
-    lowest = min((*description.cpus, *(node.id for node in description.nodes)), default=0)
-    largest = max((*(node.size for node in description.nodes), description.memory))
-    for is_wrong, problem in (
-        (not description.cpus, "has no online CPU"),
-        (highest >= MAX_CPUS, f"names CPU {highest}; Linux has at most {MAX_CPUS} CPUs"),
-        (node >= MAX_NODES, f"names NUMA node {node}; Linux has at most {MAX_NODES} nodes"),
-        (lowest < 0, f"has the negative number {lowest} as a CPU or NUMA node"),
-        (largest > MAX_BYTES, f"has {largest} bytes of memory; at most 1Ei is possible"),
-    ):
-        if is_wrong:
-            raise InputError(problem, source=source, remedy="capture it again")
-
-
-def tree_of(description: Description, name: str) -> ArchiveTree:
-    """Return the files that the kernel of such a machine has, in which both readers find it again."""
+    _check_numbers(description, name)
     online = mask_of(description.cpus)
     texts = {
         f"{CPUS}/online": list_text(online),
@@ -199,8 +183,7 @@ def tree_of(description: Description, name: str) -> ArchiveTree:
         }
     for cpu, clocks in description.clocks.items():
         texts |= {f"{CPUS}/cpu{cpu}/{file}": str(value) for file, value in clocks.items()}
-    texts.update(_topology(description.cpus))
-    texts.update(_caches(description.caches))
+    texts.update(_cpu_files(description.cpus, description.caches))
     texts.update(_memory(description))
     links = {
         f"{NODES}/node{place.node}/cpu{cpu}": f"../../cpu/cpu{cpu}"
@@ -225,6 +208,22 @@ def tree_of(description: Description, name: str) -> ArchiveTree:
     return ArchiveTree(name, files, links, [f"{CPUS}/cpu{cpu}" for cpu in members(description.offline)])
 
 
+def _check_numbers(description: Description, source: str) -> None:
+    highest = max((*description.cpus, description.offline.bit_length() - 1), default=-1)
+    node = max((node.id for node in description.nodes), default=0)
+    lowest = min((*description.cpus, *(node.id for node in description.nodes)), default=0)
+    largest = max((*(node.size for node in description.nodes), description.memory))
+    for is_wrong, problem in (
+        (not description.cpus, "has no online CPU"),
+        (highest >= MAX_CPUS, f"names CPU {highest}; Linux has at most {MAX_CPUS} CPUs"),
+        (node >= MAX_NODES, f"names NUMA node {node}; Linux has at most {MAX_NODES} nodes"),
+        (lowest < 0, f"has the negative number {lowest} as a CPU or NUMA node"),
+        (largest > MAX_BYTES, f"has {largest} bytes of memory; at most 1Ei is possible"),
+    ):
+        if is_wrong:
+            raise InputError(problem, source=source, remedy="capture it again")
+
+
 def _processors(description: Description) -> Iterator[str]:
     """Yield the blocks of ``/proc/cpuinfo``; a kubelet on x86 does not start without a clock."""
     for cpu, place in sorted(description.cpus.items()):
@@ -246,7 +245,7 @@ _SETS: Final[tuple[tuple[str, Callable[[DescribedCPU], object]], ...]] = (
 """File -> what is equal for the CPUs in it."""
 
 
-def _topology(cpus: Mapping[int, DescribedCPU]) -> Iterator[tuple[str, str]]:
+def _cpu_files(cpus: Mapping[int, DescribedCPU], caches: Iterable[DescribedCache]) -> Iterator[tuple[str, str]]:
     for file, shared in _SETS:
         sharers: dict[object, list[int]] = defaultdict(list)
         for cpu, place in cpus.items():
@@ -266,9 +265,6 @@ def _topology(cpus: Mapping[int, DescribedCPU]) -> Iterator[tuple[str, str]]:
         for file, number in numbers.items():
             if number is not None:
                 yield f"{CPUS}/cpu{cpu}/topology/{file}", str(number)
-
-
-def _caches(caches: Iterable[DescribedCache]) -> Iterator[tuple[str, str]]:
     indexes: dict[int, int] = defaultdict(int)
     for cache in sorted(caches, key=lambda cache: (cache.level, cache.kind)):
         text = mask_text(cache.cpus)

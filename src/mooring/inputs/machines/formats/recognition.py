@@ -15,7 +15,7 @@ from mooring.inputs.decoding.fields import Document
 from mooring.inputs.decoding.files import pasted
 from mooring.inputs.machines.formats import linux_tools, resource_topology
 from mooring.inputs.machines.formats.cpulists import NUMACTL_CAPTURE, read_matrix, read_numactl
-from mooring.inputs.machines.formats.description import Description, check_ids
+from mooring.inputs.machines.formats.description import Description
 from mooring.inputs.machines.formats.hwloc import HWLOC_CAPTURE, read_hwloc, read_lstopo_text
 from mooring.inputs.machines.formats.linux_tools import LSCPU_CAPTURE
 from mooring.inputs.machines.formats.resource_topology import read_numatopology, read_resource_topology
@@ -92,13 +92,6 @@ def described(data: bytes, source: str) -> Description | None:
     Raises:
         InputError: it has another format, which is named, or it has one and cannot be understood.
     """
-    found = _described(data, source)
-    if found is not None:
-        check_ids(found, source)
-    return found
-
-
-def _described(data: bytes, source: str) -> Description | None:
     for magic, what in _PICTURES:
         if data.startswith(magic):
             raise _other(what, _LSTOPO, source)

@@ -1,0 +1,180 @@
+"""Every recorded machine: hardware as hwloc 2.14, the kubelet's view as cAdvisor 0.60.5, and the differences as found.
+
+The snapshot has any form: the archive, its unpacked folder, or what is captured of it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import to_builtins
+from tests.planner.recordings import some
+from tests.values import unpack
+
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Machine
+from mooring.inputs.machines.archive import ArchiveTree
+from mooring.inputs.machines.cadvisor import read_machine_info
+from mooring.inputs.machines.capture import Capture, capture_isolation, capture_machine
+from mooring.inputs.machines.hardware import hardware_findings, read_hardware
+from mooring.inputs.machines.isolation import read_isolation
+from mooring.inputs.machines.loader import load_machine, machine_of
+from mooring.inputs.machines.machine_document import hardware_document
+from mooring.inputs.machines.machineinfo_json import machine_info_document
+from mooring.inputs.machines.tree import Tree, open_tree
+
+MACHINES = Path(__file__).parents[3] / "shared" / "machines"
+ARCHIVES = {path.parent.name: path for path in sorted(MACHINES.glob("*/*.tar.*"))}
+OF_HWLOC = sorted(path.parent.name for path in MACHINES.glob("*/expected-hwloc.json"))
+OF_CADVISOR = sorted(path.parent.name for path in MACHINES.glob("*/expected-cadvisor.json"))
+SMALL = [name for name in OF_HWLOC if ARCHIVES[name].stat().st_size < 40_000][::3]
+"""Machines whose archives are unpacked: every third of the small ones."""
+PLACES = ("id", "core", "package", "packageFirstCpu", "numa", "die", "l2", "l3", "efficiency", "groups")
+IDENTITY = {"timestamp", "machine_id", "system_uuid", "boot_id"}
+
+pytestmark = [
+    pytest.mark.corpus,
+    pytest.mark.skipif(not ARCHIVES, reason="the recorded machines (../shared/machines) are not here"),
+]
+
+
+def some_of(names: list[str]) -> list[str]:
+    return some(names, 3) or ["absent"]
+
+
+@cache
+def recorded(name: str, by: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((MACHINES / name / f"expected-{by}.json").read_text())
+    return document
+
+
+def expected(name: str) -> dict[str, Any]:
+    """Return a recording of hwloc in the shape of the document."""
+    told = dict(recorded(name, "hwloc"))
+    summary = told.pop("cpus")
+    places = [{key: cpu.get(key) for key in PLACES} for cpu in told.pop("pus")]
+    lists = {key: summary[key] for key in ("online", "offline", "allowed", "disallowed")}
+    return {key: value for key, value in told.items() if key not in {"name", "source"}} | lists | {"cpus": places}
+
+
+def document(source: Path) -> dict[str, object]:
+    tree = open_tree(source)
+    hardware = read_hardware(tree)
+    hardware_findings(tree, hardware)
+    shown: dict[str, object] = to_builtins(hardware_document("", hardware))
+    # The recordings have CPUs and memory; devices are compared in test_discovery_pci.
+    for member in ("apiVersion", "kind", "name", "findings", "origin", "pciDevices"):
+        del shown[member]
+    assert shown.pop("isolated") == "", "no recorded machine has isolated CPUs"
+    return shown
+
+
+def check(source: Path, name: str) -> None:
+    if "error" in recorded(name, "hwloc"):
+        with pytest.raises(InputError, match=r"CPU topology|holds no machine"):
+            document(source)
+        return
+    shown, wanted = document(source), expected(name)
+    assert shown.keys() == wanted.keys()
+    for member, value in wanted.items():
+        assert shown[member] == value, member
+
+
+@pytest.mark.parametrize("name", some_of(OF_HWLOC))
+def test_the_archive_of_a_machine_tells_what_hwloc_recorded(name: str) -> None:
+    check(ARCHIVES[name], name)
+
+
+@pytest.mark.parametrize("name", some_of(SMALL))
+def test_the_unpacked_folder_of_a_machine_tells_the_same(name: str, tmp_path: Path) -> None:
+    unpack(ARCHIVES[name], tmp_path)
+    check(tmp_path, name)
+    assert read_machine_info(open_tree(tmp_path)) == read_machine_info(open_tree(ARCHIVES[name]))
+
+
+@pytest.mark.parametrize("name", some_of(OF_CADVISOR))
+def test_every_snapshot_gives_the_recorded_machine_info(name: str) -> None:
+    wanted = recorded(name, "cadvisor")
+    info, *errors = read_machine_info(open_tree(ARCHIVES[name]))
+    assert errors == [wanted[error] or "" for error in ("infoError", "topologyError")]
+    told = machine_info_document(info, info_error=errors[0])
+    assert list(told) == list(wanted["machineInfo"])
+    for member, value in wanted["machineInfo"].items():
+        if member not in IDENTITY:
+            assert told[member] == value, member
+
+
+WORDINGS = {
+    r"no cache at all in the topology": r"sees no cache at all",
+    r"num_physical_cores \d+, real cores \d+": r"num_physical_cores is \d+, the machine has \d+",
+    r"cgroup/cpuset limits are ignored": r"although the cpuset in force does not allow",
+    r"core grouping differs": r"treats \d+ cores as one",
+    r"socket grouping differs": r"packages as one socket",
+    r"num_sockets \d+, hwloc packages \d+": r"num_sockets is \d+, the machine has \d+",
+    r"the L3 contains every CPU of the node": r"One L3 serves all CPUs of",
+    r"\d+ cores have no level-2 cache": r"does not see the L2 of",
+    r"core kinds": r"kinds of cores as equal",
+    r"node ids -1; hwloc has 0": r"treats each package as one",
+    r"node ids 3; hwloc has 0": r"treats each package as one",
+    r"node ids ; hwloc has 0": r"sees no topology at all",
+    r"node ids 0, 1, .*; hwloc has 0": r"The kubelet has NUMA nodes 0-7, the machine has NUMA node 0",
+    r"negative node id": r"can hold a negative NUMA node id",
+    r"nodes with memory 0: .*packages": r"without memory",
+    r"nodes with memory 0": r"has no memory on",
+    r"socket_id is negative": r"The kernel does not know the packages",
+    r"nodes are not in numeric order": r"in text order",
+    r"node ids have gaps": r"have gaps",
+    r"topology is null although": r"sees no topology at all; it counts",
+    r"nodes without CPUs kept": r"where no CPUs are",
+    r"NUMA node differs from the node cpulist": r"in other NUMA nodes than the kernel's own lists",
+    r"distance rows have another length": r"The distance rows of",
+    r"uncore cache id shared by cores of several NUMA nodes": r"can be in different nodes",
+    r"online CPUs absent from the topology": r"does not see CPUs .*, which the kernel has online",
+    r"CPUs listed under several nodes": r"once for each place that lists them",
+    r"num_cores \d+, online CPUs": r"The kubelet counts \d+ CPUs where \d+ are online",
+    r"node 0 lists 4 level-3 caches where one exists": r"lists 4 L3 caches where 1 exists",
+    r"L3 grouping differs": r"which have no L3 in common",
+    r"CPUs without any L3": r"without any L3",
+    r"L3 appears as node cache": r"treats the L3 as an uncore cache of .* and as a cache of the node",
+}
+"""Recorded wording -> ours."""
+
+
+@pytest.mark.parametrize("name", some_of([name for name in OF_CADVISOR if name != "1alpha"]))
+def test_every_recorded_difference_of_a_snapshot_is_reported(name: str) -> None:
+    told = " ".join(finding.message for finding in load_machine(str(ARCHIVES[name])).findings)
+    for line in recorded(name, "cadvisor")["differences"]:
+        ours = next((our for pattern, our in WORDINGS.items() if re.match(pattern, line)), None)
+        assert ours is not None, f"no wording for: {line}"
+        assert re.search(ours, told), line
+
+
+def copy_of(capture: Capture) -> ArchiveTree:
+    return ArchiveTree("copy", capture.files, capture.links, capture.folders)
+
+
+def machine_or_problem(tree: Tree) -> Machine | str:
+    try:
+        return machine_of(tree, "same")
+    except InputError as error:
+        return error.problem
+
+
+@pytest.mark.parametrize("name", list(ARCHIVES)[::3])
+def test_the_captured_machine_is_the_machine(name: str) -> None:
+    tree = open_tree(ARCHIVES[name])
+    assert machine_or_problem(copy_of(capture_machine(tree))) == machine_or_problem(tree)
+
+
+@pytest.mark.parametrize("name", list(ARCHIVES)[::6])
+def test_the_captured_isolation_is_the_isolation(name: str) -> None:
+    once = copy_of(capture_isolation(open_tree(ARCHIVES[name])))
+    twice = copy_of(capture_isolation(once))
+    online = CPUSet.parse("0-63")
+    assert read_isolation(once, online) == read_isolation(twice, online)
