@@ -65,11 +65,6 @@ def test_without_a_variant_that_admits_all_the_answer_is_no() -> None:
     assert "The best guarantees no alignment (policy best-effort)" in answered.out
 
 
-@pytest.mark.parametrize("columns", [60, 80, 120])
-def test_no_line_is_wider_than_the_terminal(columns: int) -> None:
-    assert max(map(len, mooring("compare", *VARIED, "--no-group", columns=columns).out.splitlines())) <= columns
-
-
 def test_narrow_terminals_keep_what_matters() -> None:
     lines = mooring("compare", *VARIED, columns=30).out.splitlines()
     assert any(line.split()[:2] == ["admitted", "NUMA"] for line in lines)
