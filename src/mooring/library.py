@@ -28,8 +28,8 @@ from mooring.inputs.decoding.documents import documents_in, load_documents
 from mooring.inputs.decoding.fields import Document, kind_of
 from mooring.inputs.machines import loader
 from mooring.inputs.pods.defaults import PodGates
+from mooring.inputs.pods.launched_pods import with_instance_types
 from mooring.inputs.pods.pod_files import pods_of
-from mooring.inputs.pods.virtual_machines import with_instance_types
 from mooring.lazy import lazily
 
 with lazily():

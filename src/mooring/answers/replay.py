@@ -22,7 +22,6 @@ with lazily():
     from mooring.answers.base import plan_document
     from mooring.cli import terminal
     from mooring.engine.kubelet import events
-    from mooring.inputs.pods import recordings
     from mooring.inputs.pods import scenario as scenarios
 
 
@@ -68,7 +67,7 @@ def command(files: tuple[str, ...], machines: tuple[str, ...], form: str, *, che
     """
     check_open([file for file in files if file == STANDARD_INPUT])
     is_yes = True
-    for file in [one for given in files for one in recordings.recording_files(given)]:
+    for file in [one for given in files for one in scenarios.recording_files(given)]:
         tally = Counter[str]()
         # Answers that run over the screen one by one are progress enough.
         watched = terminal.Watched(

@@ -24,8 +24,7 @@ with lazily():
     import rich.text as rich_text
 
     from mooring.cli import terminal
-    from mooring.monitoring.shadow import judge
-    from mooring.monitoring.shadow import text as shadow_text
+    from mooring.monitoring.shadow import judge, reports
     from mooring.service import agent_status
     from mooring.views import console
 
@@ -60,7 +59,7 @@ def command(socket: str, folder: str, form: str, to: str) -> int:
         if form == "json":
             emit_document(json_text(found), to)
         else:
-            emit(shadow_text.shadow_text(found, to), to)
+            emit(reports.shadow_text(found, to), to)
         return NO if found.differs else YES
     answer = agent_status.ask_status(socket or agent_status.STATUS_SOCKET)
     if form == "json":

@@ -28,8 +28,7 @@ with lazily():
     from mooring.cli import terminal
     from mooring.inputs.configuration import devices as configuration_devices
     from mooring.inputs.decoding import yaml_reader
-    from mooring.inputs.machines import kubelet_view as cadvisor_machine
-    from mooring.inputs.machines import loader, machineinfo_json
+    from mooring.inputs.machines import cadvisor, loader, machineinfo_json
     from mooring.inputs.machines import machine_document as machine_documents
     from mooring.inputs.machines import tree as trees
     from mooring.views import build, wording
@@ -93,7 +92,7 @@ def _cadvisor_error(source: str) -> str:
     """Return why cAdvisor cannot describe a tree; empty when it can, or when the source is no snapshot of a machine."""
     try:
         tree = trees.open_tree(source)
-        return cadvisor_machine.read_machine_info(tree).info_error if tree.exists("proc/cpuinfo") else ""
+        return cadvisor.read_machine_info(tree)[1] if tree.exists("proc/cpuinfo") else ""
     except InputError:
         return ""
 

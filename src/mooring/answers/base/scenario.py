@@ -37,6 +37,7 @@ from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted, start_kubelet
 from mooring.engine.node import Decision
 from mooring.engine.node.decision import ScoredHint, merged_score
+from mooring.engine.node.hotplug import check_known
 from mooring.engine.node.resizing import resize_state
 from mooring.engine.node.settings import CPU_FILE, MEMORY_FILE, build_settings
 from mooring.engine.topologymanager import Hint, merge_hints
@@ -162,9 +163,7 @@ class _ScenarioRun:
         for step in self._scenario.steps:
             match step:
                 case events.Offline(cpus) | events.Online(cpus):
-                    events.check_known(
-                        self._kubelet.node, cpus, "offline" if isinstance(step, events.Offline) else "online"
-                    )
+                    check_known(self._kubelet.node, cpus, "offline" if isinstance(step, events.Offline) else "online")
                     yield step
                 case events.Resizing(uid):
                     self._check_runs(uid, "resize.uid")

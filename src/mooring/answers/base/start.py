@@ -23,8 +23,8 @@ from mooring.engine.releases.gates import cpu_option_groups, known_gates, topolo
 from mooring.engine.topologymanager.merge import MAX_ALLOWABLE, PREFER_CLOSEST
 from mooring.explanations.phrases import joined, size
 from mooring.explanations.reason import remedy
-from mooring.inputs.configuration.kubelet_config import ended_gate
-from mooring.inputs.configuration.part import RESERVATION_UNKNOWN
+from mooring.inputs.configuration.node_configuration import RESERVATION_UNKNOWN
+from mooring.inputs.decoding.api_fields import ended_gate
 from mooring.inputs.decoding.fields import nearest
 
 _THRESHOLD = "memory.available"

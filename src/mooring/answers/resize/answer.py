@@ -17,6 +17,7 @@ from mooring.answers.base.pods import Named, find, pods_of
 from mooring.answers.base.start import GENERAL
 from mooring.documents import plan as parts
 from mooring.engine.core.config import EXCLUSIVE_RESIZE
+from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import Placement
 from mooring.engine.core.errors import InputError, KubeletCrashError
 from mooring.engine.core.pod import ContainerKind, Pod, QoS, ResourceList
@@ -26,6 +27,7 @@ from mooring.engine.kubelet.events import Amounts, Resizing
 from mooring.engine.kubelet.kubelet import Kubelet, shared_cpus
 from mooring.engine.node.policies import MEMORY_RESIZE_GATE
 from mooring.engine.node.resizing import resize, resize_state
+from mooring.engine.node.resources import delay_left
 from mooring.explanations import reason as code
 from mooring.explanations.phrases import plural
 from mooring.explanations.why import why_not_resized
@@ -179,7 +181,7 @@ def resize_of(question: Question, name: str, asked: Iterable[Wanted]) -> tuple[A
                 baseline=str(answer.baseline.get(name, "")),
                 pending=None
                 if (release := answer.releases.get(name)) is None
-                else PendingReleasePart(str(release.cpus), release.left(after.node.moment) // 10**6),
+                else PendingReleasePart(str(CPUSet(release.cpus)), delay_left(release, after.node.moment) // 10**6),
                 largest=largest_of(kubelet, pod, name, asked_of[name], gates) if name in asked_of else None,
             )
             for part in document.containers

@@ -178,9 +178,10 @@ def cluster_node(options: NodeOptions) -> reader.NodeArchive:
         reader.CONFIGURATION_PART not in known or known[reader.CONFIGURATION_PART].origin != _PUBLISHED
     ):
         try:
-            told = found_configuration(base.tree, (), asking.configz_of(kubectl, name), None, collecting.KUBELET_ROOT)
-            files |= told.files
-            new.append(ArchivePart(reader.CONFIGURATION_PART, told.origin, missing=told.missing))
+            configz = asking.configz_of(kubectl, name)
+            told, from_, missing = found_configuration(base.tree, (), configz, None, collecting.KUBELET_ROOT)
+            files |= told
+            new.append(ArchivePart(reader.CONFIGURATION_PART, from_, missing=missing))
         except asking.NoAnswerError as error:
             if base.tree.data(reader.KUBELET_CONFIG) is None:
                 new.append(ArchivePart(reader.CONFIGURATION_PART, missing=str(error)))
@@ -190,7 +191,7 @@ def cluster_node(options: NodeOptions) -> reader.NodeArchive:
         kubelet=base.about.kubelet or version_of(described),
         parts=list((known | {one.name: one for one in new}).values()),
     )
-    return replace(base, tree=collecting.OverlaidTree(base.tree, files), about=about)
+    return replace(base, files=files, about=about)
 
 
 def _base(kubectl: asking.Kubectl, name: str, described: object, options: NodeOptions) -> reader.NodeArchive:
