@@ -165,18 +165,8 @@ def test_a_trace_takes_another_machine_and_configuration(tmp_path: Path, loose: 
     scenario = {"machine": "cores=4", "kubelet": {}, "steps": [{"admit": pod}, {"remove": "a"}]}
     path = tmp_path / "day.yaml"
     path.write_text(yaml.safe_dump(scenario))
-    answered = mooring(
-        "compare",
-        "--trace",
-        path,
-        "--config",
-        loose,
-        "--machine",
-        "epyc-7763-2s-nps4",
-        "--vary",
-        "topology-scope",
-        code=0,
-    )
+    other = ("--config", loose, *NODE[:2])
+    answered = mooring("compare", "--trace", path, *other, "--vary", "topology-scope", code=0)
     assert answered.out.startswith("epyc-7763-2s-nps4: ")
 
 
