@@ -101,12 +101,16 @@ def test_a_pod_that_asks_gets_files_a_mount_and_an_environment() -> None:
 
 def test_nobody_else_does_unless_all_do() -> None:
     without = resizable(mooring=replace(EXTENDED, extensions=EXTENDED.extensions - {"assigned-cpuset"}))
-    strange = create(resizable(), A, id="../../etc")
-    for quiet in (create(resizable(), guaranteed("a", "2")), create(without, A), strange):
+    for quiet in (create(resizable(), guaranteed("a", "2")), create(without, A)):
         assert (adjustment_of(quiet).environment, adjustment_of(quiet).mounts, files_of(quiet)) == ({}, (), [])
     everybody = resizable(options=Options(telling=AssignedScope.ALL, assigned_dir="/x/y", assigned_mount_path="/z"))
     [mount] = adjustment_of(create(everybody, guaranteed("a", "2"))).mounts
     assert (mount.source, mount.destination) == ("/x/y/a-main-0", "/z")
+
+
+def test_an_id_that_is_no_name_of_a_folder_gets_no_files() -> None:
+    strange = create(resizable(), A, id="../../etc")
+    assert (adjustment_of(strange).environment, adjustment_of(strange).mounts, files_of(strange)) == ({}, (), [])
 
 
 @pytest.mark.parametrize(("pod", "own"), [(shared("a"), ""), (A, "1-2,")], ids=["shared", "guaranteed"])

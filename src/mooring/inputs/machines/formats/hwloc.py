@@ -75,7 +75,7 @@ def read_hwloc(root: Element) -> Description:
     online = mask_of(cpus)
     info = {**_info(root), **_info(machine)}
     vendors = (_info(element).get("CPUVendor", "") for listed in objects.values() for element, _, _ in listed)
-    offline = _cpuset(machine, "complete_cpuset") & ~online
+    offline = (_cpuset(machine, "cpuset") | _cpuset(machine, "complete_cpuset")) & ~online
     allowed = _cpuset(machine, "allowed_cpuset") & online
     memory = sorted(
         ((element.required("os_index", HWLOC_CAPTURE), element) for element, _, _ in objects["NUMANode"]),
