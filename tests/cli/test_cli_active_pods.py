@@ -112,17 +112,8 @@ def test_state_is_read_and_never_written(tmp_path: Path) -> None:
     mooring("plan", *PODS, *NODE, "--save-state", tmp_path / "before")
     saved = contents(tmp_path / "before")
     (tmp_path / "pod.yaml").write_text(yaml.safe_dump(pod_continuation("late", "4")))
-    mooring(
-        "plan",
-        "-f",
-        tmp_path / "pod.yaml",
-        *NODE,
-        "--state",
-        tmp_path / "before",
-        "--save-state",
-        tmp_path / "after",
-        code=0,
-    )
+    folders = ("--state", tmp_path / "before", "--save-state", tmp_path / "after")
+    mooring("plan", "-f", tmp_path / "pod.yaml", *NODE, *folders, code=0)
     assert contents(tmp_path / "before") == saved
     assert "default_late" in contents(tmp_path / "after")["cpu_manager_state"]
 

@@ -68,12 +68,6 @@ def test_the_picture_shows_the_replicas_hatched(tmp_path: Path) -> None:
     assert all(("hatch-" in cell) == ("data/database+" in cell) for cell in cells)
 
 
-@pytest.mark.parametrize("columns", [60, 80, 120])
-def test_no_line_is_wider_than_the_terminal(columns: int) -> None:
-    out = mooring(*DATABASE, columns=columns).out
-    assert max(len(line) for line in out.splitlines()) <= columns
-
-
 def test_the_document_keeps_its_members_when_the_kubelet_does_not_start(tmp_path: Path) -> None:
     config = tmp_path / "kubelet.yaml"
     config.write_text(

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.agent.pods.fault_injector import Fault, FaultInjector
-from tests.cli.command import EXAMPLES, ROOT, Answered, mooring
+from tests.cli.command import EXAMPLES, Answered, mooring
 
 from mooring.engine.checkpoint.device_file import HeldDevices, device_text
 from mooring.engine.core.machineinfo import HIGHEST_NODE
 from mooring.engine.releases.rule import RELEASE_NAMES
-from mooring.explanations.codes import all_codes
 
-SOURCE = ROOT / "src" / "mooring"
 CONFIG = {
     "kind": "KubeletConfiguration",
     "cpuManagerPolicy": "static",
@@ -338,14 +335,6 @@ def test_text_fits_the_terminal(site: Site, columns: int) -> None:
     )
     # The path of the directory is as long as it is.
     assert all(len(line) <= columns for line in found.out.splitlines() if str(site.root) not in line)
-
-
-def test_every_code_has_a_page() -> None:
-    files = [*(SOURCE / "answers" / "doctor").glob("*.py"), SOURCE / "answers" / "base" / "plan_findings.py"]
-    sources = "".join(file.read_text(encoding="utf-8") for file in files)
-    used = set(re.findall(r'"(MOOR-3\d\d)"', sources))
-    pages = {code for code in all_codes() if code.startswith("MOOR-3")}
-    assert used == pages
 
 
 def test_numbers_that_no_machine_has_do_not_hurt(site: Site) -> None:

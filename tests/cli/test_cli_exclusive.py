@@ -10,7 +10,6 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
-from rich.cells import cell_len
 from tests.cli.command import EXAMPLES, NODE, PODS, SMALL, Answered, mooring
 
 from mooring.engine.core.decision import DECIDED_REASONS, OTHER_REASONS
@@ -206,52 +205,32 @@ def test_of_unhealthy_devices_the_plugin_is_the_remedy(tmp_path: Path, policy: s
 # ``mooring explain``: names, formats, exit codes.
 
 
-ONE = """
-apiVersion: v1
-kind: Pod
-metadata: {name: web, namespace: NAMESPACE}
-spec:
-  containers:
-    - {name: app, resources: {limits: {cpu: CPU, memory: 1Gi}}}
-"""
-
-
-@pytest.mark.parametrize("columns", [40, 60, 80, 120])
-def test_no_line_is_wider_than_the_terminal(columns: int) -> None:
-    for name in ("core/upf-0", "ai/inference"):
-        lines = mooring("explain", name, *PODS, *NODE, "-v", "--nearest", "0", columns=columns).out.splitlines()
-        assert max(cell_len(line) for line in lines) <= columns
-
-
-def pods_file(folder: Path, *pods: tuple[str, str]) -> str:
-    texts = [ONE.replace("NAMESPACE", namespace).replace("CPU", cpu) for namespace, cpu in pods]
-    (folder / "pods.yaml").write_text("\n---\n".join(texts), "utf-8")
-    return str(folder / "pods.yaml")
+def pods_file(folder: Path, *pods: tuple[str, str], more: Mapping[str, str] | None = None) -> str:
+    """Write pods called web, each with its namespace and CPUs; the first one asks for more."""
+    new = [pod("web", "", "Pending", cpus, space) for space, cpus in pods]
+    new[0]["spec"]["containers"][0]["resources"]["limits"].update(more or {})
+    (folder / "pods.json").write_bytes(text_of(*new))
+    return str(folder / "pods.json")
 
 
 def test_a_container_is_explained_and_not_its_pod(tmp_path: Path) -> None:
-    more = "".join(
-        f"    - {{name: {name}, resources: {{limits: {{cpu: {cpu}, memory: 1Gi}}}}}}\n"
-        for name, cpu in (("other", "3"), ("log", "500m"))
-    )
-    (tmp_path / "pod.yaml").write_text(ONE.replace("NAMESPACE", "a").replace("CPU", "2") + more, "utf-8")
-    (tmp_path / "kubelet.yaml").write_text(
-        "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\ncpuManagerPolicy: static\n"
-        'reservedSystemCPUs: "0"\nmemoryManagerPolicy: None\n'
-    )
-    node = ("-f", tmp_path / "pod.yaml", "--machine", "sockets=2 cores=16", "--config", tmp_path / "kubelet.yaml")
+    sizes = {"app": "2", "other": "3", "log": "500m"}
+    containers = [container(name, {"cpu": cpu, "memory": "1Gi"}) for name, cpu in sizes.items()]
+    node = given(tmp_path, *containers, config={"topologyManagerPolicy": "none"}, machine="sockets=2 cores=16")
 
     def said(name: str) -> tuple[str, str, list[str]]:
         found = mooring("explain", name, *node, "-o", "json").document
         return found["code"], found["why"], [one["code"] for one in found["remarks"]]
 
     of_pod = "Its 5 exclusive CPUs come from NUMA node 0; 1 other container runs in the shared pool."
-    assert said("web") == ("MOOR-161", of_pod, ["MOOR-176"])
-    assert said("web/app") == ("MOOR-161", "Its 2 exclusive CPUs come from NUMA node 0.", [])
-    assert said("web/other") == ("MOOR-161", "Its 3 exclusive CPUs come from NUMA node 0.", [])
-    assert said("web/log") == ("MOOR-165", "It runs in the shared pool: 500m is not a whole number of CPUs.", [])
-    text = mooring("explain", "web/log", *node).out
-    assert text.startswith("ok[MOOR-165]: a/web/log is admitted\n  It runs in the shared pool: 500m is not a whole")
+    assert said("app") == ("MOOR-161", of_pod, ["MOOR-176"])
+    assert said("app/app") == ("MOOR-161", "Its 2 exclusive CPUs come from NUMA node 0.", [])
+    assert said("app/other") == ("MOOR-161", "Its 3 exclusive CPUs come from NUMA node 0.", [])
+    assert said("app/log") == ("MOOR-165", "It runs in the shared pool: 500m is not a whole number of CPUs.", [])
+    text = mooring("explain", "app/log", *node).out
+    assert text.startswith(
+        "ok[MOOR-165]: default/app/log is admitted\n  It runs in the shared pool: 500m is not a whole"
+    )
     assert "exclusive CPUs come" not in text
 
 
@@ -301,8 +280,8 @@ def test_a_name_that_means_several_pods_is_reported_with_all_of_them(tmp_path: P
     manifest = pods_file(tmp_path, ("a", "2"), ("b", "2"))
     answered = mooring("explain", "web", "-f", manifest, *NODE, code=2)
     assert answered.complaint == "mooring: 'web' means 2 pods: a/web, b/web; name one of them"
-    container = mooring("explain", "web/app", "-f", manifest, *NODE)
-    assert container.complaint == "mooring: 'web/app' means 2 containers: a/web/app, b/web/app; name one of them"
+    container = mooring("explain", "web/main", "-f", manifest, *NODE)
+    assert container.complaint == "mooring: 'web/main' means 2 containers: a/web/main, b/web/main; name one of them"
 
 
 @pytest.mark.parametrize("arguments", [(), ("web",), ("--machine", "small-1s8")])
@@ -347,12 +326,8 @@ def test_a_pod_after_one_on_which_the_kubelet_crashes_is_asked_unless_the_plan_s
         "reservedMemory: [{numaNode: 0, limits: {memory: 1124Mi}}]\n",
         "utf-8",
     )
-    crashing = ONE.replace("NAMESPACE", "a").replace("memory: 1Gi", "memory: 1Gi, hugepages-2Mi: 2Mi")
-    manifest = tmp_path / "pods.yaml"
-    manifest.write_text(
-        crashing.replace("CPU", "1") + "---" + ONE.replace("NAMESPACE", "b").replace("CPU", "1"), "utf-8"
-    )
-    node = ("-f", str(manifest), *SMALL, "--config", str(config), "-o", "json", "--nearest", "0")
+    manifest = pods_file(tmp_path, ("a", "1"), ("b", "1"), more={"hugepages-2Mi": "2Mi"})
+    node = ("-f", manifest, *SMALL, "--config", str(config), "-o", "json", "--nearest", "0")
     crash, asked = mooring("explain", "a/web", *node), mooring("explain", "b/web", *node)
     unasked = mooring("explain", "b/web", *node, "--stop-at-crash")
     assert (crash.code, crash.document["verdict"], crash.document["code"]) == (1, "crash", "MOOR-152")
@@ -471,7 +446,9 @@ NODE_PODS = ("--machine", "sockets=2 cores=16 threads=2 memory=64Gi", "--config"
 NOT_LOCAL = "Resources cannot be allocated with Topology locality"
 
 
-def pod(name: str, node: str = "n1", phase: str = "Running", cpus: int = 8, **status: str) -> dict[str, Any]:
+def pod(
+    name: str, node: str = "n1", phase: str = "Running", cpus: int | str = 8, space: str = "ai", **status: str
+) -> dict[str, Any]:
     """Return a Guaranteed pod as kubectl prints it."""
     amounts = {"cpu": str(cpus), "memory": "1Gi"}
     spec = {"containers": [{"name": "main", "resources": {"limits": amounts, "requests": amounts}}]}
@@ -479,7 +456,7 @@ def pod(name: str, node: str = "n1", phase: str = "Running", cpus: int = 8, **st
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "namespace": "ai", "uid": f"uid-{name}"},
+        "metadata": {"name": name, "namespace": space, "uid": f"uid-{space}-{name}"},
         "spec": spec | ({"nodeName": node} if node else {}),
         "status": {"phase": phase, "qosClass": "Guaranteed"} | started | status,
     }
@@ -515,7 +492,7 @@ def codes(answered: Answered) -> list[str]:
     return [one["code"] for one in answered.document["findings"] if one["code"].startswith("MOOR-5")]
 
 
-@pytest.mark.parametrize("name", ["trainer", "ai/trainer", "uid-trainer", "ai/trainer/main"])
+@pytest.mark.parametrize("name", ["trainer", "ai/trainer", "uid-ai-trainer", "ai/trainer/main"])
 @pytest.mark.parametrize("source", ["-f", "--active"])
 def test_a_rejected_pod_that_is_named_is_asked_about_beside_those_that_run(name: str, source: str) -> None:
     answered = ask("explain", [rejected("trainer"), *RUNNING], name, "-o", "json", source=source)
@@ -566,7 +543,7 @@ def test_a_name_means_pods_that_have_ended_only_where_it_means_no_other() -> Non
     old = pod("web", phase="Failed", reason="Evicted")
     old["metadata"] |= {"namespace": "old", "uid": "uid-old"}
     answered = ask("explain", [old, pod("web")], "web", "-o", "json")
-    assert (answered.document["namespace"], answered.document["uid"]) == ("ai", "uid-web")
+    assert (answered.document["namespace"], answered.document["uid"]) == ("ai", "uid-ai-web")
 
 
 def test_beside_a_rejected_pod_that_is_named_others_that_were_rejected_are_left_out() -> None:

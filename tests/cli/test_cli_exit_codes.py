@@ -247,10 +247,6 @@ def test_completion_offers_verbs_and_options(monkeypatch: pytest.MonkeyPatch) ->
     assert mooring().out.split() == ["plain,--machine"]
 
 
-def test_the_examples_are_where_the_help_looks_for_them() -> None:
-    assert (EXAMPLES / "pods.yaml").is_file()
-
-
 # A crash of the kubelet on one pod does not end a plan: the pod is left out, and the others are asked.
 
 

@@ -67,14 +67,31 @@ def test_the_text_is_the_agreed_one(name: str, monkeypatch: pytest.MonkeyPatch) 
     assert answered.code == code
 
 
+EXAMPLE = (*PODS, *NODE)
+NARROWEST: list[tuple[tuple[str, ...], int]] = [
+    (("plan", *EXAMPLE), 50),
+    (("show", *EXAMPLE), 50),
+    (("topology", *NODE[:2]), 60),
+    (("explain", "core/upf-0", *EXAMPLE, "-v", "--nearest", "0"), 40),
+    (("explain", "ai/inference", *EXAMPLE, "-v", "--nearest", "0"), 40),
+    (("whatif", "hpc/solver", *EXAMPLE), 40),
+    (("whatif", "--set", "topologyManagerPolicy=restricted", *EXAMPLE), 40),
+    (("whatif", "--move", "upf-0=inference", *EXAMPLE), 40),
+    (("compare", *EXAMPLE, "--vary", "topology-policy", "--no-group"), 60),
+    (("capacity", "data/database", *EXAMPLE), 60),
+]
+"""Commands with the columns that their figures need."""
+
+
 @pytest.mark.parametrize("columns", [40, 60, 80, 120, 200])
-@pytest.mark.parametrize("verb", ["plan", "show", "topology"])
-def test_no_line_is_wider_than_the_terminal(verb: str, columns: int) -> None:
-    command = ("topology", *NODE[:2]) if verb == "topology" else (verb, *PODS, *NODE)
+@pytest.mark.parametrize(
+    ("command", "least"), NARROWEST, ids=lambda one: one[0] if isinstance(one, tuple) else str(one)
+)
+def test_no_line_is_wider_than_the_terminal(command: tuple[str, ...], least: int, columns: int) -> None:
     lines = mooring(*command, columns=columns).out.splitlines()
-    # The figures of the NUMA nodes need their columns.
-    least = 60 if verb == "topology" else 50
-    assert max(cell_len(line) for line in lines) <= max(columns, least)
+    # The options of printed commands are not broken.
+    told = (line for line in lines if not line.lstrip().startswith("-"))
+    assert max(cell_len(line) for line in told) <= max(columns, least)
 
 
 def test_a_file_has_room_whatever_the_terminal(tmp_path: Path) -> None:

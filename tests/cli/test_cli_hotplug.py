@@ -44,6 +44,13 @@ def new(tmp_path: Path) -> list[str]:
     return ["-f", str(tmp_path / "new.yaml")]
 
 
+@pytest.fixture
+def stock(tmp_path: Path, new: list[str]) -> list[str]:
+    """Return the options of a node without the extension, and of a new pod."""
+    (tmp_path / "stock.yaml").write_text(KUBELET)
+    return [*new, *MACHINE, "--config", str(tmp_path / "stock.yaml")]
+
+
 def test_a_plan_has_stand_ins_findings_and_a_schema(inputs: list[str], new: list[str]) -> None:
     result = mooring("plan", *new, *inputs, "--offline", "2,5,12", "-o", "json", code=1)
     answer = result.document
@@ -117,32 +124,26 @@ def test_a_replay_says_step_by_step_what_becomes_of_whom() -> None:
     assert "CPUs 1,4-5 online: shared pool 0,3-5; db/main 1-2 again" in lines
 
 
-def test_without_the_extension_the_kubelet_starts_without_these_cpus(tmp_path: Path, new: list[str]) -> None:
-    (tmp_path / "stock.yaml").write_text(KUBELET)
-    node = [*MACHINE, "--config", str(tmp_path / "stock.yaml")]
-    assert mooring("plan", *new, *node, "--offline", "12").code == 1  # neither NUMA node has 8 CPUs any more
-    answered = mooring("plan", *new, *node, "--offline", "2,5", "-o", "json")
+def test_without_the_extension_the_kubelet_starts_without_these_cpus(stock: list[str]) -> None:
+    assert mooring("plan", *stock, "--offline", "12").code == 1  # neither NUMA node has 8 CPUs any more
+    answered = mooring("plan", *stock, "--offline", "2,5", "-o", "json")
     [pod] = answered.document["pods"]
     assert pod["containers"]["main"]["cpus"] == "8-15"
     assert [one["subject"] for one in answered.document["findings"] if one["code"] == "MOOR-517"] == ["CPUs 2,5"]
     assert "offline" not in answered.document
-    drawn = mooring("show", *new, *node, "--offline", "2,5,12")
+    drawn = mooring("show", *stock, "--offline", "2,5,12")
     assert "note[MOOR-517]: CPUs 2,5,12: offline before the kubelet starts" in drawn.err
 
 
-def test_a_kubelet_does_not_start_on_the_state_of_more_cpus(tmp_path: Path, new: list[str]) -> None:
-    (tmp_path / "stock.yaml").write_text(KUBELET)
-    node = [*MACHINE, "--config", str(tmp_path / "stock.yaml")]
-    assert mooring("plan", *new, *node, "--save-state", str(tmp_path / "root")).code == 0
-    answered = mooring("plan", "-f", *new[1:], *node, "--state", str(tmp_path / "root"), "--offline", "3", code=1)
+def test_a_kubelet_does_not_start_on_the_state_of_more_cpus(stock: list[str], tmp_path: Path) -> None:
+    assert mooring("plan", *stock, "--save-state", str(tmp_path / "root")).code == 0
+    answered = mooring("plan", *stock, "--state", str(tmp_path / "root"), "--offline", "3", code=1)
     assert "The kubelet would not start" in answered.out
 
 
-@pytest.mark.parametrize(("cpus", "problem"), [("99", "the machine has no CPU 99"), ("0-7", "no CPU would be left")])
-def test_cpus_that_cannot_be_offline_are_refused(tmp_path: Path, new: list[str], cpus: str, problem: str) -> None:
-    (tmp_path / "stock.yaml").write_text(KUBELET)
-    node = ["--machine", "sockets=2 cores=8", "--config", str(tmp_path / "stock.yaml")]
-    assert f"--offline: {problem}" in mooring("plan", *new, *node, "--offline", cpus, code=2).err
+@pytest.mark.parametrize(("cpus", "problem"), [("99", "the machine has no CPU 99"), ("0-15", "no CPU would be left")])
+def test_cpus_that_cannot_be_offline_are_refused(stock: list[str], cpus: str, problem: str) -> None:
+    assert f"--offline: {problem}" in mooring("plan", *stock, "--offline", cpus, code=2).err
 
 
 # Programs that name CPUs themselves: what the container gets instead is said, with a code.

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -191,12 +190,7 @@ def test_unknown_fields_are_refused_with_strict(tmp_path: Path, more: tuple[str,
 @pytest.fixture
 def pruned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[list[dict[str, Any]]], list[Any]]:
     """Prune facts with this metadata; return what was deleted."""
-    return partial(_pruned, tmp_path, monkeypatch)
-
-
-def _pruned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, facts: list[dict[str, Any]]) -> list[Any]:
-    listed = [{"metadata": {**one, "uid": f"u-{one['name']}"}} for one in facts]
-    lists = {FACTS: listed, "/apis/mooring.dev/v1alpha1/nodestates": [{"spec": {"facts": "used"}}]}
+    lists: dict[str, Any] = {"/apis/mooring.dev/v1alpha1/nodestates": [{"spec": {"facts": "used"}}]}
     deleted: list[Any] = []
 
     def reply(_injector: FaultInjector, request: Any) -> tuple[int, Any]:
@@ -209,10 +203,15 @@ def _pruned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, facts: list[dict[st
     monkeypatch.setattr(
         "tests.agent.pods.fault_injector._Handler.do_DELETE", lambda handler: handler.answer(), raising=False
     )
-    with FaultInjector() as cluster:
-        answered = mooring("publish", "--prune", "--kubeconfig", str(cluster.kubeconfig(tmp_path / "kubeconfig")))
-    assert (answered.code, answered.out) == (0, f"Facts removed: {len(deleted)}.\n")
-    return deleted
+
+    def prune(facts: list[dict[str, Any]]) -> list[Any]:
+        lists[FACTS] = [{"metadata": {**one, "uid": f"u-{one['name']}"}} for one in facts]
+        with FaultInjector() as cluster:
+            answered = mooring("publish", "--prune", "--kubeconfig", str(cluster.kubeconfig(tmp_path / "kubeconfig")))
+        assert (answered.code, answered.out) == (0, f"Facts removed: {len(deleted)}.\n")
+        return deleted
+
+    return prune
 
 
 def test_prune_removes_old_facts_that_nobody_names(pruned: Callable[[list[dict[str, Any]]], list[Any]]) -> None:

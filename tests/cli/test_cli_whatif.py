@@ -136,14 +136,6 @@ def test_no_change_found_is_a_no(tmp_path: Path) -> None:
     assert "No small change was found" in mooring("whatif", "-f", tmp_path / "huge.json", *NODE, code=1).out
 
 
-@pytest.mark.parametrize("columns", [40, 60, 80, 120, 200])
-def test_no_line_is_wider_than_the_terminal(columns: int) -> None:
-    for arguments in ((SOLVER,), RESTRICTED, ("--move", "upf-0=inference")):
-        text = mooring("whatif", *arguments, *PODS, *NODE, columns=columns).out
-        # The options of commands are not broken.
-        assert max(len(line) for line in text.splitlines() if not line.lstrip().startswith("-")) <= columns
-
-
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
@@ -255,6 +247,9 @@ def node(folder: Path, cpus: int = 4, pending: PreAssignment | None = None) -> t
     return "--machine", SIXTEEN, "--config", config, "--state", str(folder), "--active", str(folder / "web.yaml")
 
 
+PENDING = PreAssignment(CPUMask(0b01110), Moment(7_500_000_000, "0af3c2e1-0000"), is_written=True)
+
+
 def test_a_container_of_the_shared_pool_has_a_largest_size_too(tmp_path: Path) -> None:
     log = "{name: log, resources: {limits: {cpu: 500m, memory: 1Gi}}}"
     (tmp_path / "kubelet.yaml").write_text(KUBELET, "utf-8")
@@ -360,8 +355,7 @@ def test_a_pod_that_does_not_run_cannot_be_resized() -> None:
 
 
 def test_show_tells_what_a_container_had_at_first_and_what_goes_back(tmp_path: Path) -> None:
-    pending = PreAssignment(CPUMask(0b01110), Moment(7_500_000_000, "0af3c2e1-0000"), is_written=True)
-    inputs = node(tmp_path, pending=pending)[:-2]
+    inputs = node(tmp_path, pending=PENDING)[:-2]
     answered = mooring("show", *inputs)
     assert "1a  2a  3a  4A" in answered.out
     assert "CPUs with capital letters are released when a scale-down delay is over." in answered.out
@@ -385,8 +379,7 @@ def test_nothing_is_said_where_nobody_was_resized() -> None:
 
 
 def test_the_doctor_knows_releases_with_the_extension_only(tmp_path: Path) -> None:
-    pending = PreAssignment(CPUMask(0b01110), Moment(7_500_000_000, "0af3c2e1-0000"), is_written=True)
-    inputs = node(tmp_path, cpus=3, pending=pending)
+    inputs = node(tmp_path, cpus=3, pending=PENDING)
     sound = mooring("doctor", *inputs, code=0)
     assert "MOOR-307" not in sound.out
     assert "MOOR-343" not in sound.out
@@ -399,8 +392,7 @@ def test_the_doctor_knows_releases_with_the_extension_only(tmp_path: Path) -> No
 
 
 def test_a_repair_keeps_releases(tmp_path: Path) -> None:
-    pending = PreAssignment(CPUMask(0b01110), Moment(7_500_000_000, "0af3c2e1-0000"), is_written=True)
-    inputs = node(tmp_path, cpus=3, pending=pending)
+    inputs = node(tmp_path, cpus=3, pending=PENDING)
     file = tmp_path / "cpu_manager_state"
     whole = file.read_text("utf-8")
     state = load_cpu_state(whole, policy="static", pod_level=False, baselines=True, releases=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from tests.plans import started_plan
 
@@ -11,12 +12,17 @@ from mooring.answers.base.plan import AnyPlan, Plan, Question
 from mooring.answers.base.pods import explain
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.core.machine import Machine
+from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.pod import Container, ContainerKind, Pod, PodResources, QoS
 from mooring.engine.core.quantity import Quantity
-from mooring.engine.devicemanager.state import Device
-from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.engine.devicemanager.state import Device, DeviceState
+from mooring.engine.kubelet.events import Admit, Remove, Restart
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import NotStarted, restart_kubelet, start_kubelet
+from mooring.engine.node.settings import CPU_FILE, MEMORY_FILE
 from mooring.explanations.story import Story
 from mooring.inputs.machines.compact import parse_compact
+from mooring.inputs.pods.scenario import Scenario
 
 TWO_NODES = replace(parse_compact("sockets=2 cores=8 threads=2 memory=32Gi"), findings=())
 """Two NUMA nodes of 8 CPUs and 16 GiB each; a core has two threads."""
@@ -78,3 +84,42 @@ def told(plan: AnyPlan, number: int = -1) -> Story:
     """Return the story of one pod, by default of the last one."""
     pods = [*(answer.pod for answer in plan.answers), *plan.unasked]
     return explain(plan, pods[number])
+
+
+Told = TypeVar("Told")
+
+
+def each_pod(
+    scenario: Scenario,
+    machines: Mapping[str, MachineInfo],
+    ask: Callable[[Kubelet, Pod, bool], tuple[Kubelet | None, Told]],
+    devices: DeviceState | None = None,
+) -> Iterator[Told]:
+    """Yield what is told of every pod of a recorded scenario, until the kubelet would not start or not return.
+
+    Args:
+        scenario: the recording.
+        machines: by name.
+        ask: takes the kubelet, a pod and whether it runs already; no kubelet goes on where it would not return.
+        devices: of the node.
+    """
+    files = StateTexts(scenario.files.get(CPU_FILE), scenario.files.get(MEMORY_FILE))
+    started = start_kubelet(machines[scenario.machine], scenario.kubelet, scenario.mooring, files)
+    if not isinstance(started, Kubelet):
+        return
+    kubelet: Kubelet | NotStarted | None = started if devices is None else started.with_devices(devices)
+    queue = [(pod, True) for pod in scenario.active]
+    steps = list(scenario.steps)
+    while isinstance(kubelet, Kubelet) and (queue or steps):
+        if queue:
+            kubelet, found = ask(kubelet, *queue.pop(0))
+            yield found
+            continue
+        step = steps.pop(0)
+        if isinstance(step, Remove):
+            kubelet, _ = kubelet.remove(step.uid)
+        elif isinstance(step, Admit):
+            queue = [(step.pod, False)]
+        elif isinstance(step, Restart):
+            queue = [(pod, True) for pod in kubelet.node.active.values()]
+            kubelet = restart_kubelet(kubelet, step.kubelet)

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 
 import msgspec
 import pytest
 from msgspec import to_builtins
+from tests.explain.situations import each_pod
 from tests.planner.recordings import CORPORA, WHOLE, lines, machines, scenarios
 
 from mooring.answers.base.answering import Answer, answered
 from mooring.answers.base.pods import story_of
 from mooring.answers.explain import explanation_document
-from mooring.engine.core.config import MooringConfig
+from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.facts import ExistingCPUsKept, PodShareCut
 from mooring.engine.devicemanager.state import DeviceState
-from mooring.engine.kubelet.events import Admit, Remove, Restart
-from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.start import NotStarted, restart_kubelet, start_kubelet
+from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node.facts import PodNotSupported, PodWithdrawn
-from mooring.engine.node.settings import CPU_FILE, MEMORY_FILE
 from mooring.explanations.codes import all_codes
 from mooring.explanations.story import PodVerdict, Story, Taking
 from mooring.inputs.configuration.devices import device_table
-from mooring.inputs.pods.scenario import Scenario
 from mooring.views.decision import decision_view
 from mooring.views.svg.decision import decision_svg
 
@@ -36,31 +32,9 @@ FEW = 4 if WHOLE else 12
 CODES = frozenset(all_codes())
 
 
-def answers(scenario: Scenario) -> Iterator[tuple[Answer, Kubelet]]:
-    """Yield the answers of a scenario with the kubelet that gave them, until it would not return or not start."""
-    files = StateTexts(scenario.files.get(CPU_FILE), scenario.files.get(MEMORY_FILE))
-    kubelet = start_kubelet(machines()[scenario.machine], scenario.kubelet, MooringConfig(), files)
-    if isinstance(kubelet, NotStarted):
-        return
-    kubelet = kubelet.with_devices(DeviceState(device_table(scenario.devices)))
-    queue = [(pod, True) for pod in scenario.active]
-    steps = list(scenario.steps)
-    while isinstance(kubelet, Kubelet) and (queue or steps):
-        if queue:
-            pod, running = queue.pop(0)
-            kubelet, answer = answered(kubelet, pod, running=running)
-            yield answer, kubelet
-            if answer.never_returns:
-                return
-            continue
-        step = steps.pop(0)
-        if isinstance(step, Remove):
-            kubelet, _ = kubelet.remove(step.uid)
-        elif isinstance(step, Admit):
-            queue = [(step.pod, False)]
-        elif isinstance(step, Restart):
-            queue = [(pod, True) for pod in kubelet.node.active.values()]
-            kubelet = restart_kubelet(kubelet, step.kubelet)
+def ask(kubelet: Kubelet, pod: Pod, running: bool) -> tuple[Kubelet | None, tuple[Answer, Kubelet]]:
+    after, answer = answered(kubelet, pod, running=running)
+    return None if answer.never_returns else after, (answer, after)
 
 
 def check(answer: Answer, kubelet: Kubelet) -> Story:
@@ -156,7 +130,8 @@ def check_merges(story: Story) -> None:
 def test_every_recorded_pod_is_explained_without_contradiction(name: str) -> None:
     checked: Counter[str] = Counter()
     for scenario in scenarios(name, EVERY if len(lines(name)) > 10 * EVERY else FEW):
-        for answer, kubelet in answers(scenario):
+        devices = DeviceState(device_table(scenario.devices))
+        for answer, kubelet in each_pod(scenario, machines(), ask, devices):
             checked[check(answer, kubelet).verdict] += 1
     assert checked.total() > 5
     assert checked[PodVerdict.ADMITTED] or checked[PodVerdict.REJECTED]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cpumanager.pods import container, pod_level
 from tests.explain.claims import Told, check
+from tests.explain.situations import each_pod
 from tests.planner.recordings import CORPORA, machines, scenarios
 
 from mooring.answers.base.trace import load_machines
@@ -20,15 +20,12 @@ from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.devicemanager.state import Device, DeviceState
-from mooring.engine.kubelet.events import Admit, Remove, Restart
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import restart_kubelet, start_kubelet
-from mooring.engine.node.settings import CPU_FILE, MEMORY_FILE
 from mooring.engine.releases.catalog import RELEASES
 from mooring.explanations.chapters import Circumstances
 from mooring.explanations.why import why, why_out_of
 from mooring.inputs.machines.compact import parse_compact
-from mooring.inputs.pods.scenario import Scenario
 
 EVERY = 36
 """Of the recorded scenarios one of so many is looked at."""
@@ -49,30 +46,9 @@ def told(kubelet: Kubelet, pod: Pod, *, running: bool = False) -> tuple[Kubelet,
     return after, answer
 
 
-def recorded_sentences(scenario: Scenario, machines: dict[str, MachineInfo]) -> Iterator[Told]:
-    """Yield what is told of every pod of a scenario, until the kubelet would not return."""
-    files = StateTexts(scenario.files.get(CPU_FILE), scenario.files.get(MEMORY_FILE))
-    kubelet = start_kubelet(machines[scenario.machine], scenario.kubelet, scenario.mooring, files)
-    queue = [(pod, True) for pod in scenario.active]
-    steps = list(scenario.steps)
-    while isinstance(kubelet, Kubelet) and (queue or steps):
-        if queue:
-            kubelet, answer = told(kubelet, queue[0][0], running=True)
-            del queue[0]
-        else:
-            step = steps.pop(0)
-            if isinstance(step, Remove):
-                kubelet, _ = kubelet.remove(step.uid)
-                continue
-            if isinstance(step, Restart):
-                queue = [(pod, True) for pod in kubelet.node.active.values()]
-                kubelet = restart_kubelet(kubelet, step.kubelet)
-                continue
-            assert isinstance(step, Admit)
-            kubelet, answer = told(kubelet, step.pod)
-        if answer.decision.endless:
-            return
-        yield answer
+def ask(kubelet: Kubelet, pod: Pod, running: bool) -> tuple[Kubelet | None, Told]:
+    after, answer = told(kubelet, pod, running=running)
+    return None if answer.decision.endless else after, answer
 
 
 @pytest.mark.corpus
@@ -82,9 +58,10 @@ def recorded_sentences(scenario: Scenario, machines: dict[str, MachineInfo]) -> 
 def test_sentences_about_recorded_pods_are_true(name: str) -> None:
     checked: Counter[str] = Counter()
     for scenario in scenarios(name, EVERY):
-        for answer in recorded_sentences(scenario, machines()):
-            check(answer)
-            checked[answer.decision.reason] += 1
+        for answer in each_pod(scenario, machines(), ask):
+            if not answer.decision.endless:
+                check(answer)
+                checked[answer.decision.reason] += 1
     assert checked.total() > 2
 
 
@@ -95,8 +72,8 @@ def test_sentences_about_recorded_pods_of_older_releases_are_true(release: Relea
     checked = 0
     for file in sorted((CORPORA / "releases" / release.tag).glob("*.gz")):
         for scenario in scenarios(str(file.relative_to(CORPORA)), EVERY):
-            if not scenario.devices:
-                for answer in recorded_sentences(scenario, known):
+            for answer in each_pod(scenario, known, ask) if not scenario.devices else ():
+                if not answer.decision.endless:
                     check(answer)
                     checked += 1
     assert checked > 100

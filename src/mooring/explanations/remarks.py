@@ -7,6 +7,7 @@ distances that the firmware reports (ACPI SLIT).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, takewhile
 
@@ -32,7 +33,7 @@ from mooring.explanations.phrases import (
     positions,
 )
 from mooring.explanations.reason import Reason
-from mooring.lazy import dataclass, lazily
+from mooring.lazy import lazily
 
 with lazily():
     import mooring.engine.extensions.facts as extension_facts
@@ -43,22 +44,6 @@ NUMADistances = Mapping[int, tuple[int, ...]]
 
 _MOST_SETS = 5_000
 """Sets of NUMA nodes that are compared; a machine has few nodes with devices of one resource."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Near:
-    """NUMA nodes that devices are near to, the better the smaller."""
-
-    count: int
-    distance: int
-    """The largest between two of the nodes; 0 where the machine reports none."""
-    mask: int
-
-    def __lt__(self, other: _Near) -> bool:
-        return (self.distance, self.count) < (other.distance, other.count)
-
-    def __str__(self) -> str:
-        return nodes(members(self.mask)) + (f" (distance {self.distance})" if self.distance else "")
 
 
 def far_devices(circumstances: Circumstances) -> Iterator[Reason]:
@@ -72,13 +57,17 @@ def far_devices(circumstances: Circumstances) -> Iterator[Reason]:
             if len(held) < 2 or len(held) < len(ids):
                 continue
             # A device that is near to several nodes counts for the first of them.
-            has = _set_of({min(members(one.mask)) for one in held}, distances)
+            has = sorted({min(members(one.mask)) for one in held})
             best = _closest([one for one in known if one.healthy], len(held), distances)
-            if best is not None and best < has:
+            if best and _spread_of(best, distances) < _spread_of(has, distances):
+                here, there = (
+                    nodes(one) + (f" (distance {apart})" if (apart := _spread_of(one, distances)[0]) else "")
+                    for one in (has, best)
+                )
                 yield Reason(
                     code.DEVICES_SPREAD,
-                    f"{container} has {device_words(resource, len(ids))} on {has}; on an empty machine {best} "
-                    f"{'has' if best.count == 1 else 'have'} as many",
+                    f"{container} has {device_words(resource, len(ids))} on {here}; on an empty machine {there} "
+                    f"{'has' if len(best) == 1 else 'have'} as many",
                     "Start such pods first, or use topologyManagerPolicy single-numa-node or the option "
                     "prefer-closest-numa-nodes.",
                 )
@@ -103,27 +92,29 @@ def devices_elsewhere(decision: Decision, circumstances: Circumstances, topology
                 )
 
 
-def _set_of(nodes_: set[int], distances: NUMADistances) -> _Near:
-    pairs = [distances.get(one, ())[other : other + 1] for one in nodes_ for other in nodes_]
-    return _Near(len(nodes_), max((pair[0] for pair in pairs if pair), default=0), mask_of(nodes_))
+def _spread_of(chosen: Sequence[int], distances: NUMADistances) -> tuple[int, int]:
+    """Return the largest distance between two of some NUMA nodes, 0 where the machine reports none, and their number.
+
+    The smaller, the nearer are devices there.
+    """
+    reported = (distances.get(one, ())[other : other + 1] for one in chosen for other in chosen)
+    return max((found[0] for found in reported if found), default=0), len(chosen)
 
 
-def _closest(devices: Sequence[Device], need: int, distances: NUMADistances) -> _Near | None:
-    """Return the closest NUMA nodes that have so many devices, used ones included."""
-    counts: dict[int, int] = {}
-    for device in devices:
-        home = min(members(device.mask))
-        counts[home] = counts.get(home, 0) + 1
-    best, tried = None, 0
+def _closest(devices: Sequence[Device], need: int, distances: NUMADistances) -> Sequence[int]:
+    """Return the closest NUMA nodes that have so many devices, used ones included; empty if none is found."""
+    counts = Counter(min(members(device.mask)) for device in devices)
+    best: Sequence[int] = ()
+    tried = 0
     for size in range(1, len(counts) + 1):
         for chosen in combinations(sorted(counts), size):
             tried += 1
             if tried > _MOST_SETS:
                 return best
-            if sum(counts[node] for node in chosen) >= need:
-                near = _set_of(set(chosen), distances)
-                best = near if best is None or near < best else best
-        if best is not None:
+            enough = sum(counts[node] for node in chosen) >= need
+            if enough and (not best or _spread_of(chosen, distances) < _spread_of(best, distances)):
+                best = chosen
+        if best:
             return best
     return best
 
