@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from mooring.engine.core.release import MANAGER_GATES, NEWEST, Gate
-from mooring.engine.releases.catalog import RELEASES
+from mooring.engine.releases.catalog import RELEASES, FileFormats, state_file_rules
 from mooring.engine.releases.config_fields import DEFAULT_HISTORY, FIELDS_SINCE
 from mooring.engine.releases.gates import (
     CPU_OPTION_HISTORY,
@@ -22,7 +22,6 @@ from mooring.engine.releases.gates import (
 )
 from mooring.engine.releases.rule import RELEASE_NAMES, standing
 from mooring.engine.releases.rules import RULES
-from mooring.engine.releases.state_files import FileFormats, state_file_rules
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reference" / "kubelet-releases.md"

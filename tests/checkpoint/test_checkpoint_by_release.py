@@ -31,8 +31,8 @@ from mooring.engine.core.decision import StartRefusal
 from mooring.engine.core.moment import Moment
 from mooring.engine.cpumanager.state import CPUState, PreAssignment
 from mooring.engine.memorymanager.state import MemoryState
+from mooring.engine.releases.catalog import state_file_rules
 from mooring.engine.releases.rule import RELEASE_NAMES
-from mooring.engine.releases.state_files import state_file_rules
 
 OLD = ("1.31", "1.32", "1.33", "1.34", "1.35")
 SPECIFIED = (*OLD, "1.36", "1.37")

@@ -26,7 +26,7 @@ from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.decision import StartRefusal
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
-from mooring.engine.releases.state_files import state_file_rules
+from mooring.engine.releases.catalog import state_file_rules
 
 CPU = CPUState(
     "static",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from hypothesis import HealthCheck, assume, settings
 from hypothesis import strategies as st
 from tests.laws.strategies_whole_node import configurations, hardware, pods
 
-from mooring.answers.base.plan import Question, make_plan
+from mooring.answers.base.plan import Plan, Question, make_plan
 from mooring.engine.core.config import (
     CPU_HOTPLUG,
     DEVICE_ALIGNMENT,
@@ -23,6 +24,18 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.plugins import CPURequest, PodView
+
+LAW = settings(
+    deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+)
+
+
+def planned(question: Question) -> Plan:
+    """Return the plan of a question with which the kubelet starts."""
+    plan = make_plan(question)
+    assume(isinstance(plan, Plan))
+    assert isinstance(plan, Plan)
+    return plan
 
 
 def _backwards(pods: tuple[PodView, ...]) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import product
 
 from hypothesis import strategies as st
@@ -102,25 +101,3 @@ def containers(draw: st.DrawFn) -> tuple[Container, ...]:
 def pods(uid: str) -> st.SearchStrategy[Pod]:
     qos = st.sampled_from([QoS.GUARANTEED] * 4 + [QoS.BURSTABLE])
     return st.builds(Pod, st.just(uid), st.just(uid), containers=containers(), qos=qos)
-
-
-@dataclass(frozen=True)
-class Arrival:
-    """A pod arrives."""
-
-    pod: Pod
-
-
-@dataclass(frozen=True)
-class End:
-    """A pod ends."""
-
-    uid: str
-
-
-@dataclass(frozen=True)
-class Reboot:
-    """The kubelet restarts."""
-
-
-Event = Arrival | End | Reboot

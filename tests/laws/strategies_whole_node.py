@@ -32,9 +32,9 @@ class Hardware:
 
 
 @st.composite
-def hardware(draw: st.DrawFn) -> Hardware:
+def hardware(draw: st.DrawFn, least: int = 1, most: int = 4) -> Hardware:
     """Draw up to four NUMA nodes, some without CPUs, each with memory and two sizes of huge pages."""
-    nodes = draw(st.integers(1, 4))
+    nodes = draw(st.integers(least, most))
     threads = draw(st.integers(1, 2))
     cores = [draw(st.sampled_from([2, 3, 4])) for _ in range(nodes)]
     if nodes > 1 and draw(st.booleans()):

@@ -7,31 +7,20 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from hypothesis import HealthCheck, assume, given, settings
-from tests.laws.questions_anywhere import questions_anywhere
+from hypothesis import assume, given
+from tests.laws.questions_anywhere import LAW, planned, questions_anywhere
 
 from mooring.answers.base.picture import plan_view
-from mooring.answers.base.plan import Plan, Question, make_plan
+from mooring.answers.base.plan import Question, make_plan
 from mooring.answers.base.plan_document import decided, differing, plan_document, plan_json
 from mooring.answers.base.pods import explain
 from mooring.answers.base.report import report_of
 from mooring.answers.base.rows import plan_rows
-from mooring.answers.explain.document import explanation_document
+from mooring.answers.explain import explanation_document
 from mooring.answers.whatif.answer import differences, differs
 from mooring.cli.output import json_text
 from mooring.engine.core.config import CPU_HOTPLUG
 from mooring.views.view import CPUUse, PlacementRow
-
-LAW = settings(
-    deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
-)
-
-
-def planned(question: Question) -> Plan:
-    plan = make_plan(question)
-    assume(isinstance(plan, Plan))
-    assert isinstance(plan, Plan)
-    return plan
 
 
 def placed(part: Any) -> dict[str, tuple[str, str]]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import HealthCheck, assume, event, given, settings
-from tests.laws.questions_anywhere import questions_anywhere
+from hypothesis import assume, event, given
+from tests.laws.questions_anywhere import LAW, planned, questions_anywhere
 from tests.planner.compared import run_trial
 
 from mooring.agent.reactor.placing import place
 from mooring.agent.state import AgentState
 from mooring.answers.base.answering import Answer
 from mooring.answers.base.changes.search import begin, followed, holding
-from mooring.answers.base.plan import Plan, Question, make_plan, opened_for
+from mooring.answers.base.plan import Plan, Question, opened_for
 from mooring.answers.base.scenario import replay_scenario
 from mooring.answers.base.trace import trace_of
 from mooring.answers.capacity.answer import capacity_of
@@ -30,17 +30,6 @@ from mooring.inputs.pods.scenario import Scenario
 from mooring.published.objects import NodeFacts, NodeState, PodKey
 from mooring.published.possible_kubelets import NodeKnowledge
 from mooring.published.restored import NodeKind, kind_of
-
-LAW = settings(
-    deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
-)
-
-
-def planned(question: Question) -> Plan:
-    plan = make_plan(question)
-    assume(isinstance(plan, Plan))
-    assert isinstance(plan, Plan)
-    return plan
 
 
 def last_answer(question: Question, plan: Plan) -> tuple[Kubelet, Answer]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import HealthCheck, assume, event, given, settings
+from hypothesis import assume, event, given
 from hypothesis import strategies as st
-from tests.laws.questions_anywhere import questions_anywhere
+from tests.laws.questions_anywhere import LAW, questions_anywhere
 from tests.planner.change_questions import tight_questions
 
 from mooring.answers.base.changes.change import AGAIN, applied
@@ -18,9 +18,6 @@ from mooring.answers.capacity.answer import capacity_of
 from mooring.answers.capacity.eviction import Subject, replica
 from mooring.engine.core.pod import Pod
 
-LAW = settings(
-    deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
-)
 ANYWHERE = questions_anywhere() | tight_questions()
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from tests.laws.questions_anywhere import questions_anywhere
+from tests.laws.questions_anywhere import LAW, questions_anywhere
 
 from mooring.answers.base.plan import Question, opened_for
 from mooring.answers.base.trace import Trace, TraceStep, shapes, trace_of
@@ -18,9 +18,6 @@ from mooring.engine.kubelet.events import Admit, Remove, Restart
 from mooring.engine.kubelet.kubelet import Kubelet
 
 TOPOLOGY = (Dimension.TOPOLOGY_POLICY, Dimension.TOPOLOGY_SCOPE, Dimension.TOPOLOGY_OPTIONS)
-LAW = settings(
-    deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
-)
 
 
 @st.composite

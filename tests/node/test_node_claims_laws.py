@@ -13,7 +13,7 @@ from tests.laws.strategies_whole_node import configurations, hardware, pods
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.topology import Topology
-from mooring.engine.extensions.owners import HeldClaim, OwnerKind, claims_of, state_owner
+from mooring.engine.extensions.owners import HeldClaim, OwnerKind, claim_of, claims_of, state_owner
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted, restart_kubelet, start_kubelet
 from mooring.engine.node.claims import Claim, Share, claimable
@@ -61,13 +61,15 @@ class PodsAndClaims(RuleBasedStateMachine):
             wished = data.draw(st.integers(0, self.topology.all_cpus))
             made.append(Share(f"r{number}", device, data.draw(st.integers(1, 5)), groups[device], CPUMask(wished)))
         uid, before = f"claim{self.number}", self.kubelet
-        self.kubelet, decision = before.claim(Claim(uid, "space", uid, tuple(made)))
-        if decision.held is None:
+        self.kubelet, refused = before.claim(Claim(uid, "space", uid, tuple(made)))
+        taken = claim_of(self.kubelet.node.cpu, uid)
+        assert (refused is None) == (taken is not None)
+        if taken is None:
             event("refused")
             assert self.kubelet.node is before.node
             return
-        self.claims[uid] = decision.held
-        by_key = {(one.device, one.request): one for one in decision.held.shares}
+        self.claims[uid] = taken
+        by_key = {(one.device, one.request): one for one in taken.shares}
         for share in made:
             held = by_key[share.device, share.request].cpus
             assert held.bit_count() == share.count

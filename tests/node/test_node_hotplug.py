@@ -155,7 +155,7 @@ def test_a_claim_is_marked_and_keeps_what_it_has() -> None:
     assert [(one.pod, one.lost, one.replaced_by) for one in change.broken] == [("claim:c", cpus("1"), 0)]
     assert list_text(claimable(lost)) == "5-15"
     other = Claim("d", "shop", "more", (Share("fast", "numa0", 4, cpus("0-7")),))
-    refused = claim(lost, other)[1].rejection
+    refused = claim(lost, other)[1]
     assert refused is not None
     assert "3 free CPUs of the 4" in refused.message
     assert "claim shop/cpus (fast)" in hotplug_findings(lost)[0].subject
@@ -165,9 +165,9 @@ def test_a_claim_is_marked_and_keeps_what_it_has() -> None:
 def test_a_claim_leaves_the_pool_a_cpu_that_is_online() -> None:
     node = hotpluggable(config(options={"strict-cpu-reservation": "true"}), machine(1, 4, threads=1))
     node, _ = offline(node, "3")
-    decision = claim(node, Claim("c", "shop", "cpus", (Share("fast", "numa0", 2, cpus("0-3")),)))[1]
-    assert decision.rejection is not None
-    assert decision.rejection.reason == "EmptySharedPool"
+    refused = claim(node, Claim("c", "shop", "cpus", (Share("fast", "numa0", 2, cpus("0-3")),)))[1]
+    assert refused is not None
+    assert refused.reason == "EmptySharedPool"
 
 
 def test_stand_ins_leave_the_pool_a_cpu() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pytest
@@ -12,15 +11,15 @@ from tests.node.metered import MetricsObserver, Numbers, numbers
 from tests.planner.recordings import decoded, lines, machines, scenarios
 
 from mooring.engine.core.config import MooringConfig
-from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.cpumanager.facts import CPUsAssigned, CPUsReleased, CPUsTaken
 from mooring.engine.cpumanager.pod_allocation import POD_RESTART
 from mooring.engine.cpumanager.policy import available_cpus
 from mooring.engine.devicemanager.state import DeviceState
-from mooring.engine.kubelet.events import Admit, Remove, Restart
+from mooring.engine.kubelet.admit import AdmitMode
+from mooring.engine.kubelet.events import Admit, Event, Readmit, Remove, Restart, after_event
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted, restart_kubelet, start_kubelet
-from mooring.engine.node import Decision, Readmission
+from mooring.engine.node import Decision
 from mooring.engine.node.facts import KubeletStarted
 from mooring.engine.node.metrics import NUMA_GAUGE, Metrics
 from mooring.engine.node.settings import CPU_FILE, MEMORY_FILE
@@ -93,46 +92,37 @@ class Watched:
 
 
 def run(scenario: Scenario, mooring: MooringConfig) -> Iterator[Watched]:
-    """Yield the kubelet after its start and after every step; a restart makes another one."""
+    """Yield the kubelet after its start and after every step, up to a crash; a restart makes another one."""
     files = StateTexts(scenario.files.get(CPU_FILE), scenario.files.get(MEMORY_FILE))
     kubelet = start_kubelet(machines()[scenario.machine], scenario.kubelet, mooring, files)
     if isinstance(kubelet, NotStarted):
         return
     watched = Watched(kubelet.with_devices(DeviceState(device_table(scenario.devices))))
     yield watched
-    if scenario.active:
-        watched.kubelet, readmission = watched.kubelet.readmit(scenario.active, watched.observer)
-        yield from readmitted(watched, readmission)
-    for step in scenario.steps:
-        if watched.decisions and watched.decisions[-1].endless:
-            return
-        if isinstance(step, Admit):
-            watched.kubelet, decision = watched.kubelet.admit(step.pod, watched.observer)
-            watched.decisions.append(decision)
-            yield watched
-        elif isinstance(step, Remove):
-            watched.kubelet, _ = watched.kubelet.remove(step.uid, watched.observer)
-            yield watched
-        elif isinstance(step, Restart):
-            pods = watched.kubelet.node.active.values()
+    for step in (*map(Readmit, scenario.active), *scenario.steps):
+        events: list[Event] = [step] if isinstance(step, Admit | Readmit | Remove) else []
+        if isinstance(step, Restart):
+            events = [*map(Readmit, watched.kubelet.node.active.values())]
             restarted = restart_kubelet(watched.kubelet, step.kubelet)
             if isinstance(restarted, NotStarted):
                 return
             watched = Watched(restarted)
-            watched.kubelet, readmission = restarted.readmit(pods, watched.observer)
-            yield from readmitted(watched, readmission)
-
-
-def readmitted(watched: Watched, readmission: Readmission) -> Iterator[Watched]:
-    watched.decisions += readmission.decisions
-    yield watched
+        for event in events:
+            watched.kubelet, result = after_event(watched.kubelet, event, AdmitMode.MANAGERS, watched.observer)
+            if result.crash or result.crashed:
+                return
+            watched.decisions += [one.decision for one in result.admissions]
+            if result.is_last:
+                break
+        yield watched
+        if watched.decisions and watched.decisions[-1].endless:
+            return
 
 
 def watched_kubelets(file: str, *, fixed: frozenset[str] = frozenset()) -> Iterator[Watched]:
     """Yield the kubelets of a recording after every step."""
     for scenario in scenarios(f"{file}.jsonl.gz", EVERY.get(file, EVERY_OTHER)):
-        with suppress(KubeletCrashError):
-            yield from run(scenario, MooringConfig(fixed_defects=fixed))
+        yield from run(scenario, MooringConfig(fixed_defects=fixed))
 
 
 def total(found: Numbers, metric: str) -> int:

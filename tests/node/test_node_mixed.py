@@ -13,7 +13,7 @@ from mooring.engine.core.config import MIXED_CPUS, KubeletConfig, MooringConfig
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod, PodResources, QoS
 from mooring.engine.node import Node
-from mooring.engine.node.isolation import ANNOTATION, asks_to_mix, check_mixing, is_mixed
+from mooring.engine.node.providers import ANNOTATION, asks_to_mix, check_mixing, is_mixed
 
 EXTENDED = MooringConfig(extensions=frozenset({MIXED_CPUS}))
 ASKS = {ANNOTATION: "true"}

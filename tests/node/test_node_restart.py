@@ -49,10 +49,9 @@ def test_policy_none_looks_at_nothing_but_the_name() -> None:
 def test_the_memory_manager_is_not_reached_behind_a_cpu_manager_that_fails() -> None:
     bad_cpu, bad_memory = StartRefusal("start", "cpu"), StartRefusal("start", "memory")
     settings = settings_of(config())
-    started = start_managers(settings, RestoredStates(bad_cpu, bad_memory))
-    assert (started.cpu, started.memory, started.refusal) == (None, None, bad_cpu)
-    started = start_managers(settings, RestoredStates(None, bad_memory))
-    assert (started.cpu is None, started.memory, started.refusal) == (False, None, bad_memory)
+    assert start_managers(settings, RestoredStates(bad_cpu, bad_memory)) == (None, None, bad_cpu)
+    cpu, *rest = start_managers(settings, RestoredStates(None, bad_memory))
+    assert (cpu is None, *rest) == (False, None, bad_memory)
 
 
 # Restart.

@@ -1,4 +1,4 @@
-"""Checks of fields that no manager reads: the kubelet's texts, in its order, by release, and the page of them."""
+"""Checks of the configuration alone (configuration.md section 3): the kubelet's texts and order, and their page."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from mooring.engine.core.config import MooringConfig
+from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.core.decision import StartRefusal
-from mooring.engine.node.settings import build_settings
+from mooring.engine.node.settings import Settings, build_settings
 from mooring.engine.node.validation import CHECKS
 from mooring.engine.releases.catalog import RELEASES
 from mooring.engine.releases.config_fields import CHECKED_FIELDS
@@ -24,7 +24,18 @@ KUBE = (
     f'"kube-reserved-compressible" included in {ENFORCE}'
 )
 SYSTEM = KUBE.replace("kube", "system")
+POLICIES = '["none" "best-effort" "restricted" "single-numa-node"]'
+CGROUPS = (
+    "can't use reservedSystemCPUs (--reserved-cpus) with systemReservedCgroup (--system-reserved-cgroup) "
+    "or kubeReservedCgroup (--kube-reserved-cgroup)"
+)
+PERIOD = "cpuCFSQuotaPeriod (--cpu-cfs-quota-period)"
+TWICE = 'the reserved memory has a duplicate value for NUMA node 0 and resource "memory"'
 PODS = f'cgroupsPerQOS (--cgroups-per-qos) must be set to true when "pods" contained in {ENFORCE}'
+
+
+def of_node_0(*limits: dict[str, str]) -> dict[str, Any]:
+    return {"reservedMemory": [{"numaNode": 0, "limits": one} for one in limits]}
 
 
 def refusal(fields: dict[str, Any], release: str = "1.37") -> tuple[str, str]:
@@ -83,9 +94,44 @@ def refusal(fields: dict[str, Any], release: str = "1.37") -> tuple[str, str]:
         ),
         ({"podLogsDir": "/var//log"}, 'pod logs path "/var//log" must be normalized'),
         ({"userNamespaces": {"idsPerPod": 70000}}, "userNamespaces.idsPerPod must be a multiple of 65536"),
+        ({"maxPods": -3}, "maxPods (--max-pods) -3 must not be a negative number"),
+        ({"podsPerCore": -1}, "podsPerCore (--pods-per-core) -1 must not be a negative number"),
+        (
+            {"topologyManagerPolicy": "strict"},
+            f'topologyManagerPolicy (--topology-manager-policy) "strict" must be one of: {POLICIES}',
+        ),
+        (
+            {"topologyManagerScope": "node"},
+            'topologyManagerScope (--topology-manager-scope) "node" must be one of: "container", or "pod"',
+        ),
+        ({"reservedSystemCPUs": "0", "kubeReservedCgroup": "/kube"}, CGROUPS),
+        ({"reservedSystemCPUs": "0", "systemReservedCgroup": "/system"}, CGROUPS),
+        (
+            {"reservedSystemCPUs": "0,x"},
+            (
+                "unable to parse reservedSystemCPUs (--reserved-cpus) 0,x, error: strconv.Atoi: "
+                'parsing "x": invalid syntax'
+            ),
+        ),
+        (
+            of_node_0({"cpu": "1"}),
+            'the limit type "cpu" for NUMA node 0 is not supported, only [memory hugepages-<HugePageSize>] is accepted',
+        ),
+        (
+            of_node_0({"hugepages-2Mi": "0"}),
+            'reserved memory may not be zero for NUMA node 0 and resource "hugepages-2Mi"',
+        ),
+        # Equal errors once (apimachinery, util/errors, aggregate.Error); one alone has no brackets.
+        (of_node_0({"memory": "1Gi"}, {"memory": "1Gi"}, {"memory": "1Gi"}), TWICE),
+        ({"cpuCFSQuotaPeriod": "999.999us"}, f"{PERIOD} {{999.999µs}} must be between 1ms and 1sec, inclusive"),
+        ({"cpuCFSQuotaPeriod": "1.000000001s"}, f"{PERIOD} {{1.000000001s}} must be between 1ms and 1sec, inclusive"),
+        (
+            {"cpuCFSQuotaPeriod": "5ns", "featureGates": {"CustomCPUCFSQuotaPeriod": False}},
+            f"{PERIOD} {{5ns}} requires feature gate CustomCPUCFSQuotaPeriod",
+        ),
     ],
 )
-def test_a_field_that_no_manager_reads_stops_the_kubelet_in_its_words(fields: dict[str, Any], text: str) -> None:
+def test_a_field_stops_the_kubelet_in_its_words(fields: dict[str, Any], text: str) -> None:
     assert refusal(fields) == ("validation", f"invalid configuration: {text}")
 
 
@@ -96,6 +142,7 @@ def test_a_field_that_no_manager_reads_stops_the_kubelet_in_its_words(fields: di
         {"enforceNodeAllocatable": ["none"], "cgroupsPerQOS": False},
         {"enforceNodeAllocatable": ["pods", "kube-reserved"], "kubeReservedCgroup": "/kube"},
         {"memorySwap": {"swapBehavior": "NoSwap"}},
+        {"featureGates": {"CustomCPUCFSQuotaPeriod": False}},
         {"maxParallelImagePulls": 5},
         {"nodeLeaseDurationSeconds": 0, "port": 0, "readOnlyPort": 0, "podLogsDir": ""},
         {"evictionSoft": {"memory.available": "0%"}},
@@ -132,11 +179,34 @@ def test_soft_thresholds_stop_the_kubelet_after_its_managers_are_built(fields: d
     assert refusal(fields) == ("kubelet", f"failed to create kubelet: {text}")
 
 
-def test_errors_come_in_the_kubelets_order() -> None:
-    fields = {"hairpinMode": "x", "memorySwap": {"swapBehavior": "x"}, "cgroupsPerQOS": False, "maxPods": -1}
+def test_all_errors_are_collected_in_the_kubelets_order() -> None:
+    fields = {
+        "hairpinMode": "x",
+        "memorySwap": {"swapBehavior": "x"},
+        "cgroupsPerQOS": False,
+        "maxPods": -1,
+        "cpuCFSQuotaPeriod": "1ns",
+        "topologyManagerPolicy": "a",
+        "topologyManagerScope": "b",
+        "reservedSystemCPUs": "c",
+        "kubeReservedCgroup": "d",
+        **of_node_0({"x": "0"}, {"x": "0"}),
+    }
     _, text = refusal(fields)
-    places = [text.index(word) for word in ("maxPods", "memorySwap", "cgroupsPerQOS", "hairpinMode")]
-    assert places == sorted(places)
+    assert text.startswith("[invalid configuration: ")
+    assert text.endswith("]")
+    starts = [
+        *("cpuCFSQuotaPeriod", "maxPods", "topologyManagerPolicy", "topologyManagerScope", "memorySwap"),
+        *("cgroupsPerQOS", "option", "can't use reservedSystemCPUs", "unable to parse reservedSystemCPUs"),
+        *("the limit type", "reserved memory may not be zero", "the reserved memory has a duplicate"),
+    ]
+    parts = text[1:-1].split("invalid configuration: ")[1:]
+    assert [part for part, start in zip(parts, starts, strict=True) if not part.startswith(start)] == []
+
+
+def test_a_quantity_that_is_none_is_not_zero() -> None:
+    config = KubeletConfig(reserved_memory=(ReservedMemory(0, {"memory": "much"}),))
+    assert isinstance(build_settings(config, MooringConfig(), INFO), Settings)
 
 
 def test_the_first_release_has_fewer_keys_and_fewer_checks() -> None:

@@ -25,7 +25,7 @@ from mooring.engine.core.config import MIXED_CPUS, MooringConfig
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
-from mooring.engine.node.isolation import ANNOTATION
+from mooring.engine.node.providers import ANNOTATION
 from mooring.explanations.lines import story_lines
 from mooring.inputs.configuration.node_configuration import load_config
 from mooring.inputs.machines.compact import parse_compact

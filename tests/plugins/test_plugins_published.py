@@ -28,7 +28,7 @@ from mooring.answers.base.scenario import replay_scenario
 from mooring.answers.base.trace import Trace, machines_for
 from mooring.answers.compare import answer as run
 from mooring.answers.compare.variant import Variant
-from mooring.answers.explain.document import explanation_document
+from mooring.answers.explain import explanation_document
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import ChosenPlugin, KubeletConfig, MooringConfig, PluginChoice
 from mooring.engine.core.errors import InputError

@@ -9,10 +9,10 @@ from tests.explain.refused_starts import recorded_starts
 from tests.planner.recordings import CORPORA, some
 
 from mooring.engine.core.decision import StartRefusal
+from mooring.engine.releases.catalog import state_file_rules
 from mooring.engine.releases.gates import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY
 from mooring.engine.releases.rule import RELEASE_NAMES
 from mooring.engine.releases.rules import RULES
-from mooring.engine.releases.state_files import state_file_rules
 from mooring.explanations.codes import all_codes, page
 from mooring.explanations.reason import remedy
 

@@ -1,11 +1,13 @@
-"""KubeletConfiguration by release: fields, and values that some releases refuse (releases.md sections 5 to 8)."""
+"""KubeletConfiguration and flags by release, and values that some releases refuse (releases.md sections 5 to 8)."""
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import fields, replace
 from typing import Any
 
 import pytest
+from tests.faults import read_text, text_of
 from tests.releases.flipped import flipped
 
 from mooring.engine.core.config import KubeletConfig, MooringConfig
@@ -13,7 +15,18 @@ from mooring.engine.core.decision import StartRefusal
 from mooring.engine.core.machine import Finding
 from mooring.engine.node.settings import Settings, build_settings
 from mooring.engine.releases.catalog import RELEASES
-from mooring.engine.releases.config_fields import DEFAULT_HISTORY, FIELDS, FIELDS_SINCE, READ_FIELDS, later_fields
+from mooring.engine.releases.config_fields import (
+    DEFAULT_HISTORY,
+    FIELDS,
+    FIELDS_SINCE,
+    KNOWN_FLAGS,
+    LASTING_FLAGS,
+    READ_FIELDS,
+    flags_of,
+    is_lasting,
+    later_fields,
+    unknown_flag,
+)
 from mooring.engine.releases.rule import RELEASE_NAMES
 from mooring.inputs.configuration.kubelet_config import KNOWN, kubelet_config
 from mooring.inputs.machines.compact import parse_compact
@@ -164,3 +177,45 @@ def test_up_to_1_37_a_gate_that_is_off_forbids_memory_swap() -> None:
         "invalid configuration: memorySwap.swapBehavior cannot be set when NodeSwap feature flag is disabled",
         'invalid configuration: memorySwap.swapBehavior "x" must be one of: "", "LimitedSwap" or "NoSwap"',
     ]
+
+
+GONE = {"1.34": {"cloud-config", "register-schedulable"}, "1.35": {"pod-infra-container-image"}, "1.37": 18}
+
+
+def test_each_release_has_as_many_flags_as_it_registers() -> None:
+    counts = [len(flags_of(name)) for name in RELEASE_NAMES]
+    assert counts == [152, 152, 152, 150, 149, 149, 131, 131]
+
+
+def test_a_release_lacks_what_the_one_before_had_and_adds_nothing() -> None:
+    for before, after in itertools.pairwise(RELEASE_NAMES):
+        gone = flags_of(before) - flags_of(after)
+        expected = GONE.get(after, set())
+        assert flags_of(after) <= flags_of(before)
+        assert (len(gone) if isinstance(expected, int) else gone) == expected
+    assert flags_of(RELEASE_NAMES[-1]) == LASTING_FLAGS < KNOWN_FLAGS
+
+
+@pytest.mark.parametrize(
+    ("flags", "release", "text"),
+    [
+        (["--pod-infra-container-image"], "1.34", ""),
+        (["--v", "--pod-infra-container-image", "--x"], "1.35", "unknown flag: --pod-infra-container-image"),
+        (["--containerd"], "1.37", "unknown flag: --containerd"),
+        (["--container-runtime"], "1.31", "unknown flag: --container-runtime"),
+        (["--Max-Pods"], "1.37", "unknown flag: --Max-Pods"),
+        (["-v=2", "-h"], "1.37", ""),
+        (["-max-pods=50"], "1.37", "unknown shorthand flag: 'm' in -max-pods=50"),
+    ],
+)
+def test_the_first_flag_that_a_release_lacks_is_named_as_it_is_written(
+    flags: list[str], release: str, text: str
+) -> None:
+    assert text_of(unknown_flag(flags, release)) == (f"failed to parse kubelet flag: {text}" if text else "")
+
+
+def test_underscores_are_dashes() -> None:
+    assert is_lasting("--max_pods")
+    assert read_text(unknown_flag(["--pod_infra_container_image"], "1.35")).endswith(
+        "unknown flag: --pod_infra_container_image"
+    )

@@ -1,19 +1,30 @@
-"""Rules of older kubelets that no recording separates: tests from the text of releases.md."""
+"""Rules of older kubelets that no recording separates: tests from the text of releases.md and preview.md."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
+from tests.cpumanager.machines import mask
+from tests.cpumanager.pods import container, pod_level
 from tests.node.resizable import SIXTEEN, pod, with_pods
+from tests.releases.flipped import machines
 
+from mooring.answers.base.plan import Question, make_plan
+from mooring.answers.doctor.diagnosis import diagnose
+from mooring.engine.core.bits import list_text
 from mooring.engine.core.config import KubeletConfig, MooringConfig
-from mooring.engine.core.decision import Endless, Rejection
-from mooring.engine.core.pod import Container, PodResources
+from mooring.engine.core.decision import AllocationError, Endless, Rejection
+from mooring.engine.core.machine import Machine
+from mooring.engine.core.pod import Container, ContainerKind, Pod, PodLevelGates, PodResources
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.core.release import NEWEST, Release, ReleaseRules
-from mooring.engine.core.topology import CPUPlace, Topology, build_topology
+from mooring.engine.core.topology import CPUPlace, Topology, build_topology, discover_topology
+from mooring.engine.cpumanager.facts import CPUsAssigned, PodPartitioned, PodShareCut
 from mooring.engine.cpumanager.options import CPUOptions, TakeError, TakeRules
+from mooring.engine.cpumanager.pod_allocation import allocate_pod
+from mooring.engine.cpumanager.policy import StaticPolicy
+from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.cpumanager.take import take
 from mooring.engine.kubelet.admit import AdmitMode, admit
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
@@ -21,6 +32,7 @@ from mooring.engine.kubelet.start import start_kubelet
 from mooring.engine.node import Node
 from mooring.engine.node.resizing import resize
 from mooring.engine.releases.catalog import RELEASES
+from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.pods.defaults import PodGates, with_pod_defaults
 from mooring.inputs.pods.pods import pod_from_object
 
@@ -187,3 +199,89 @@ def test_since_1_34_pods_with_resources_of_their_own_are_rejected_without_the_ga
     assert (after == kubelet) == is_rejected
     _, other = admit(kubelet, pod(2), mode)
     assert other.admitted
+
+
+SPREAD, DISTRIBUTE, UNCORE = (
+    "distribute-cpus-across-cores",
+    "distribute-cpus-across-numa",
+    "prefer-align-cpus-by-uncorecache",
+)
+
+
+@pytest.mark.parametrize(
+    ("release", "machine", "option", "warned"),
+    [
+        ("1.37", "n38-cross-2s4n48", UNCORE, True),
+        ("1.38", "n38-cross-2s4n48", UNCORE, False),
+        ("1.37", "square-4n32", UNCORE, False),
+        ("1.37", "n38-cross-2s4n48", DISTRIBUTE, False),
+    ],
+)
+def test_a_plan_and_the_doctor_warn_of_caches_that_are_counted_twice(
+    release: str, machine: str, option: str, warned: bool
+) -> None:
+    config = KubeletConfig(
+        cpu_manager_policy="static", cpu_manager_policy_options={option: "true"}, reserved_system_cpus="0"
+    )
+    asked = Question(Machine(machine, machines()[machine]), config, mooring=MooringConfig(release=RELEASES[release]))
+    for findings in (make_plan(asked).findings, diagnose(asked).findings):
+        found = [one.subject for one in findings if one.code == "MOOR-520"]
+        assert found == (["each of the uncore caches 1, 4"] if warned else [])
+
+
+MACHINE = discover_topology(parse_compact("cores=8 threads=1").info)
+KINDS = {"c": ContainerKind.APP, "s": ContainerKind.SIDECAR, "i": ContainerKind.INIT}
+
+
+def policy(release: str) -> StaticPolicy:
+    gates = PodLevelGates(resources=True, managers=True)
+    rules = CPUOptions().take_rules(frozenset(), RELEASES[release].rules)
+    return StaticPolicy(MACHINE, rules, mask("0"), mask("0"), gates=gates)
+
+
+def parts(text: str) -> dict[str, str]:
+    return dict(part.split("=") for part in text.split())
+
+
+def pod_of(cpu: str, containers: str) -> Pod:
+    def made(name: str, count: str) -> Container:
+        return container(name, count, kind=KINDS[name[0]], memory="1Gi" if count else "")
+
+    return pod_level("u", cpu, *(made(name, count) for name, count in parts(containers).items()))
+
+
+def state_of(stored: str, held: str, default: str) -> CPUState:
+    sets = {name: mask(cpus) for name, cpus in parts(held).items()}
+    return CPUState("static", mask(default), {"u": sets} if sets else {}, {"u": mask(stored)})
+
+
+def test_only_what_was_missing_is_counted_as_assigned() -> None:
+    facts: list[object] = []
+    state = state_of("1-4", "c1=1-2", "0,5-7")
+    allocate_pod(policy("1.38"), state, pod_of("4", "c1=2 c2=2"), None, facts.append)
+    assert [fact.container for fact in facts if isinstance(fact, PodShareCut)] == ["c2"]
+    assert [set(fact.containers) for fact in facts if isinstance(fact, PodPartitioned)] == [{"c2"}]
+    assert not any(isinstance(fact, CPUsAssigned) for fact in facts)
+
+
+@pytest.mark.parametrize(("release", "pool", "pods"), [("1.37", "0,4-7", {"u": "1-3"}), ("1.38", "0-7", {})])
+def test_a_failure_after_the_set_was_taken_gives_it_back_since_1_38(
+    release: str, pool: str, pods: dict[str, str]
+) -> None:
+    """Rule pod-allocation-not-rolled-back."""
+    state = CPUState("static", mask("0-7"), {})
+    asked = pod_of("3", "c1=2 c2=2")
+    left, answer = allocate_pod(policy(release), state, asked, None)
+    assert answer == AllocationError("not enough cpus available to satisfy request: requested=2, available=1")
+    assert list_text(left.default) == pool
+    assert {uid: list_text(cpus) for uid, cpus in left.pods.items()} == pods
+
+
+def test_the_repair_of_its_own_stays_beside_what_1_38_does() -> None:
+    """With defect pod-restart fixed a set of another size is not kept."""
+    own = replace(policy("1.38"), rules=replace(policy("1.38").rules, fixed_defects=frozenset({"pod-restart"})))
+    state = state_of("1-4", "c1=1-2", "0,5-7")
+    asked = pod_of("2", "c1=2")
+    kept, _ = allocate_pod(policy("1.38"), state, asked, None)
+    begun, _ = allocate_pod(own, state, asked, None)
+    assert (kept.pods["u"], begun.pods["u"]) == (mask("1-4"), mask("1-2"))

@@ -1,4 +1,4 @@
-"""Laws of the feature gates of every release, and of how a configuration sets them."""
+"""Feature gates and policy options of every release: laws of the data, and how a configuration sets them."""
 
 from __future__ import annotations
 
@@ -8,43 +8,23 @@ from collections.abc import Mapping
 from hashlib import sha256
 
 import pytest
-from tests.faults import text_of
+from tests.faults import read_text, text_of
 
-from mooring.engine.core.release import MANAGER_GATES, SWITCHES, FeatureGates, Gate, Stage, resolve_gates
-from mooring.engine.releases.gates import GATE_NEEDS, known_gates
+from mooring.engine.core.config import MooringConfig
+from mooring.engine.core.decision import StartRefusal
+from mooring.engine.core.release import MANAGER_GATES, SWITCHES, FeatureGates, Stage, resolve_gates
+from mooring.engine.cpumanager.options import OPTION_GROUPS
+from mooring.engine.node.settings import Settings, build_settings
+from mooring.engine.releases import catalog
+from mooring.engine.releases.gates import GATE_NEEDS, cpu_option_groups, known_gates, topology_option_groups
 from mooring.engine.releases.rule import RELEASE_NAMES
+from mooring.inputs.configuration.kubelet_config import kubelet_config
+from mooring.inputs.machines.compact import parse_compact
 
 POD_LEVEL = "PodLevelResources"
 V137 = known_gates("1.37")
-REMOVED = ("CPUManager", "MemoryManager", "TopologyManager")
-
 RELEASES = pytest.mark.parametrize("release", RELEASE_NAMES)
 
-SPECIFIED = {
-    "CPUManager": "GA:on:L GA:on:L - - - - - -",
-    "MemoryManager": "beta:on GA:on:L GA:on:L GA:on:L GA:on:L - - -",
-    "CPUManagerPolicyOptions": "beta:on beta:on GA:on:L GA:on:L GA:on:L GA:on:L GA:on:L GA:on:L",
-    "CPUManagerPolicyBetaOptions": "beta:on beta:on beta:on beta:on beta:on beta:on beta:on beta:on",
-    "CPUManagerPolicyAlphaOptions": "alpha:off alpha:off alpha:off alpha:off alpha:off alpha:off alpha:off alpha:off",
-    "TopologyManagerPolicyOptions": "beta:on GA:on GA:on GA:on GA:on GA:on:L GA:on:L GA:on:L",
-    "TopologyManagerPolicyBetaOptions": "beta:on beta:on beta:on beta:on beta:on beta:on beta:on beta:on",
-    "TopologyManagerPolicyAlphaOptions": " ".join(8 * ["alpha:off"]),
-    "PodLevelResources": "- alpha:off alpha:off beta:on beta:on beta:on beta:on beta:on",
-    "PodLevelResourceManagers": "- - - - - alpha:off beta:off beta:off",
-    "InPlacePodLevelResourcesVerticalScaling": "- - - - alpha:off beta:on beta:on beta:on",
-    "PodLevelResourcesFixKubeletQOSClass": "- - - - - - beta:on beta:on",
-    "PodLevelResourcesFixDefaulting": "- - - - - - beta:on beta:on",
-    "InPlacePodVerticalScaling": "alpha:off alpha:off beta:on beta:on GA:on:L GA:on:L GA:on:L -",
-    "InPlacePodVerticalScalingExclusiveCPUs": "- alpha:off alpha:off alpha:off alpha:off alpha:off alpha:off alpha:off",
-    "InPlacePodVerticalScalingExclusiveMemory": "- - - alpha:off alpha:off alpha:off alpha:off alpha:off",
-    "InPlacePodVerticalScalingInitContainers": "- - - - - beta:on GA:on:L GA:on:L",
-    "DisableCPUQuotaWithExclusiveCPUs": "- - beta:on beta:on beta:on deprecated:on deprecated:on:L deprecated:on:L",
-    "WindowsCPUAndMemoryAffinity": "- alpha:off alpha:off alpha:off alpha:off alpha:off alpha:off beta:on",
-    "SidecarContainers": "beta:on beta:on GA:on:L GA:on:L GA:on:L GA:on:L - -",
-    "NodeDeclaredFeatures": "- - - - alpha:off beta:on GA:on:L GA:on:L",
-    "MemoryQoS": "alpha:off alpha:off alpha:off alpha:off alpha:off alpha:off beta:on beta:on",
-}
-"""The table of spec: releases.md section 2, from 1.31 to 1.38; - is a gate that the release does not recognise."""
 READ = {
     "1.31": (167, "8847a349da9a"),
     "1.32": (179, "541e8d08f061"),
@@ -117,35 +97,9 @@ def test_needs_have_a_part_for_each_change_and_no_other() -> None:
         assert all(before[1] != after[1] for before, after in itertools.pairwise(parts)), name
 
 
-@pytest.mark.parametrize("name", SPECIFIED)
-def test_gates_of_the_managers_stand_in_each_release_as_specified(name: str) -> None:
-    words = SPECIFIED[name].split()
-    found = [known_gates(release).gates.get(name) for release in RELEASE_NAMES[: len(words)]]
-    assert [_word(gate) for gate in found] == words
-
-
-def _word(gate: Gate | None) -> str:
-    if gate is None:
-        return "-"
-    return f"{gate.stage.value}:{'on' if gate.default else 'off'}{':L' if gate.locked else ''}"
-
-
-@pytest.mark.parametrize("name", [*REMOVED, "NoSuchGate", "allalpha", ""])
+@pytest.mark.parametrize("name", ["CPUManager", "MemoryManager", "TopologyManager", "NoSuchGate", "allalpha", ""])
 def test_unknown_and_removed_gates_are_refused(name: str) -> None:
     assert text_of(resolve_gates({name: True}, V137)) == f"unrecognized feature gate: {name}"
-
-
-@pytest.mark.parametrize(
-    ("name", "until"), [("CPUManager", "1.32"), ("MemoryManager", "1.35"), ("SidecarContainers", "1.36")]
-)
-def test_a_removed_gate_is_accepted_by_the_releases_that_had_it_and_by_no_later_one(name: str, until: str) -> None:
-    for release in RELEASE_NAMES:
-        gates = resolve_gates({name: True}, known_gates(release))
-        if release <= until:
-            assert isinstance(gates, FeatureGates), (release, gates)
-            assert gates[name]
-        else:
-            assert text_of(gates) == f"unrecognized feature gate: {name}", release
 
 
 @pytest.mark.parametrize(("alpha", "beta"), [(False, False), (False, True), (True, True)])
@@ -168,3 +122,79 @@ def test_needs_are_checked_after_the_switches() -> None:
     assert text_of(refused) == (
         f"PodLevelResourceManagers is enabled, but depends on features that are disabled: [{POD_LEVEL}]"
     )
+
+
+def error(**configured: bool) -> str:
+    return read_text(resolve_gates(configured, V137))
+
+
+def test_needs_are_checked_one_by_one_and_together() -> None:
+    needed = "is enabled, but depends on features that are disabled: [PodLevelResources]"
+    others = {
+        "PodLevelResourcesFixDefaulting": False,
+        "PodLevelResourcesFixKubeletQOSClass": False,
+        "InPlacePodLevelResourcesVerticalScaling": False,
+    }
+    assert isinstance(resolve_gates({"PodLevelResources": False, **others}, V137), FeatureGates)
+    text = error(PodLevelResources=False, PodLevelResourceManagers=True, **others)
+    assert text == f"PodLevelResourceManagers {needed}"
+    names = [
+        "InPlacePodLevelResourcesVerticalScaling",
+        "PodLevelResourcesFixDefaulting",
+        "PodLevelResourcesFixKubeletQOSClass",
+    ]
+    assert error(PodLevelResources=False) == f"[{', '.join(f'{name} {needed}' for name in names)}]"
+
+
+def test_every_locked_gate_is_named_before_needs_are_checked() -> None:
+    refused = error(NodeSwap=False, NodeDeclaredFeatures=False, PodLevelResources=False)
+    locked = ["NodeDeclaredFeatures", "NodeSwap"]
+    texts = [f"cannot set feature gate {name} to false, feature is locked to true" for name in locked]
+    assert refused == f"[{', '.join(texts)}]"
+
+
+GROUPS = {
+    "full-pcpus-only": "beta beta stable stable stable stable stable",
+    "distribute-cpus-across-numa": "alpha alpha beta beta beta beta beta",
+    "align-by-socket": "alpha alpha alpha alpha alpha alpha alpha",
+    "distribute-cpus-across-cores": "alpha alpha alpha alpha alpha alpha alpha",
+    "strict-cpu-reservation": "- alpha beta beta stable stable stable",
+    "prefer-align-cpus-by-uncorecache": "- alpha alpha beta beta stable stable",
+    "prefer-closest-numa-nodes": "beta stable stable stable stable stable stable",
+    "max-allowable-numa-nodes": "beta beta beta beta stable stable stable",
+}
+"""Option -> its groups from 1.31 on, in the words of the specification."""
+MACHINE = parse_compact("sockets=2 cores=4 threads=2 memory=32Gi")
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_groups_of_options_are_those_of_the_specification(name: str) -> None:
+    known = [{**cpu_option_groups(release), **topology_option_groups(release)} for release in RELEASE_NAMES[:7]]
+    assert " ".join(groups.get(name, "-") for groups in known) == GROUPS[name]
+
+
+def test_the_managers_own_table_is_that_of_the_newest_release() -> None:
+    assert cpu_option_groups("1.37") == OPTION_GROUPS
+
+
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [
+        (
+            "cpuManagerPolicyOptions",
+            'CPU Manager policy options map[] require feature gates "CPUManager", "CPUManagerPolicyOptions" enabled',
+        ),
+        (
+            "topologyManagerPolicyOptions",
+            'topology manager policy options map[] require feature gates "TopologyManagerPolicyOptions" enabled',
+        ),
+    ],
+)
+def test_an_empty_map_of_options_needs_the_gate_too(field: str, text: str) -> None:
+    """The kubelet asks whether there is a map, not whether something is in it (cmd/kubelet/app/server.go, run)."""
+    off = {"CPUManagerPolicyOptions": False, "TopologyManagerPolicyOptions": False}
+    older = MooringConfig(release=catalog.RELEASES["1.32"])
+    empty = kubelet_config({field: {}, "featureGates": off}, source="test")
+    assert build_settings(empty, older, MACHINE.info) == StartRefusal("options", text)
+    absent = kubelet_config({field: None, "featureGates": off}, source="test")
+    assert isinstance(build_settings(absent, older, MACHINE.info), Settings)

@@ -1,7 +1,7 @@
 """When the CFS quota is lifted, and how the kubelet turns CPU amounts into shares and quotas, and back.
 
 Lifted is the quota of containers with exclusive CPUs, and of the pod and its sandboxes around them
-(:func:`~mooring.engine.node.isolation.container_runs_without_quota`; spec: pod-level.md section 5), unless the kubelet
+(:func:`~mooring.engine.node.providers.container_runs_without_quota`; spec: pod-level.md section 5), unless the kubelet
 has ``cpuCFSQuota: false``. The groups are written by :mod:`mooring.agent.cgroups.protocol`.
 
 Source of the amounts: kubelet v1.37.1, cm/helpers_linux.go (MilliCPUToShares, MilliCPUToQuota, ResourceConfigForPod),
@@ -17,7 +17,7 @@ from mooring.agent.nri.types import LinuxResources
 from mooring.agent.state import AgentState, KnownContainer, Setting
 from mooring.engine.core.pod import Container, Pod, QoS, ResourceList
 from mooring.engine.core.quantity import Quantity
-from mooring.engine.node.isolation import pod_runs_without_quota
+from mooring.engine.node.providers import pod_runs_without_quota
 from mooring.inputs.pods.defaults import total_limits
 
 NO_QUOTA = -1

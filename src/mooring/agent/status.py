@@ -35,10 +35,10 @@ from mooring.engine.core.pod import Container, ContainerKind, Pod
 from mooring.engine.extensions.offline import backwards, effective_pool, exchanged
 from mooring.engine.extensions.owners import claims_of
 from mooring.engine.kubelet.kubelet import Kubelet, free_cpus, reserved_cpus
-from mooring.engine.node.isolation import Isolation, cpu_isolation
 from mooring.engine.node.metrics import Metrics
 from mooring.engine.node.node import numa_of_blocks
-from mooring.engine.node.resources import releases_of
+from mooring.engine.node.providers import Isolation, cpu_isolation
+from mooring.engine.node.resources import delay_left
 from mooring.engine.node.settings import policies
 from mooring.explanations.alignment import are_near
 
@@ -386,10 +386,11 @@ def _add_resizing(part: status.AgentContainerPart, kubelet: Kubelet, uid: str, h
     baseline = cpu.baselines.get(uid, {}).get(name, held)
     if held and policy is not None and policy.resizes and baseline != held:
         part.baseline = str(CPUSet(CPUMask(baseline)))
-    release = releases_of(cpu, uid).get(name)
+    release = cpu.pre_assignments.get(uid, {}).get(name)
     if release is not None:
-        leaving = CPUSet(held) - release.cpus
-        part.pending = status.ScaleDownPart(str(release.cpus), str(leaving), round(release.left(now) / SECOND, 3))
+        kept = CPUSet(release.cpus)
+        seconds = round(delay_left(release, now) / SECOND, 3)
+        part.pending = status.ScaleDownPart(str(kept), str(CPUSet(held) - kept), seconds)
     waiting = kubelet.node.waiting.get(uid)
     if waiting is not None and any(
         one.name == name and one.requests != old.requests

@@ -28,7 +28,7 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Container, Pod, ResourceList
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.extensions.device_alignment import check_annotation as check_alignment
-from mooring.engine.node.isolation import ANNOTATION, check_mixing
+from mooring.engine.node.providers import ANNOTATION, check_mixing
 from mooring.inputs.decoding.fields import within
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_fields import scale_down_grace, with_allocated

@@ -52,11 +52,11 @@ def prepare_claim(
     Returns:
         An outcome that is :class:`Refused` when the claim gets nothing.
     """
-    kubelet, decision = state.kubelet.claim(asked, observer)
-    if decision.rejection is not None:
-        text = f"claim {asked.namespace}/{asked.name}: {placing.text_of(decision.rejection)}"
-        report = AgentReport(ReportKind.CLAIM_REFUSED, text, "", "", decision.rejection.reason)
-        return response.outcome(state, state, response.Refused(placing.text_of(decision.rejection)), (report,))
+    kubelet, refused = state.kubelet.claim(asked, observer)
+    if refused is not None:
+        text = f"claim {asked.namespace}/{asked.name}: {placing.text_of(refused)}"
+        report = AgentReport(ReportKind.CLAIM_REFUSED, text, "", "", refused.reason)
+        return response.outcome(state, state, response.Refused(placing.text_of(refused)), (report,))
     users = {**state.claim_users, asked.uid: frozenset(pods)}
     after, changed = response.enforced(state, replace(state, kubelet=kubelet, claim_users=users))
     return response.outcome(state, after, None, changed)

@@ -26,7 +26,7 @@ from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.extensions.offline import effective_pool
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.engine.node import isolation
+from mooring.engine.node import providers
 from mooring.engine.node.node import numa_of_blocks
 
 _NO_CPUS = CPUSet()
@@ -69,7 +69,7 @@ class DesiredSettings:
             and pod is not None
             and container is not None
             and node.settings.config.cpu_cfs_quota
-            and isolation.container_runs_without_quota(node.settings, node.providers, pod, container)
+            and providers.container_runs_without_quota(node.settings, node.providers, pod, container)
         )
         return Setting(
             self.cpus_with(uid, name, own),
@@ -94,7 +94,7 @@ class DesiredSettings:
         if pod is None or container is None:
             return False
         own = self.kubelet.node.cpu.assignments.get(uid, {}).get(name, 0)
-        return isolation.is_mixed(self.kubelet.settings, pod, container, own, self.claimed.get((uid, name), 0))
+        return providers.is_mixed(self.kubelet.settings, pod, container, own, self.claimed.get((uid, name), 0))
 
     def is_exclusive(self, uid: str, name: str) -> bool:
         """Tell whether a container has CPUs without the shared pool; a mixed one may use that, and does not need it."""
@@ -233,13 +233,13 @@ def assigned_to(state: AgentState, uid: str, name: str, claimed: Mapping[tuple[s
         return Assigned()
     cpus, nodes = CPUSet(), NO_NODES
     own = claimed.get((uid, name), 0)
-    if isolation.cpu_isolation(node.settings, node.providers, pod, container) is isolation.Isolation.CONTAINER:
+    if providers.cpu_isolation(node.settings, node.providers, pod, container) is providers.Isolation.CONTAINER:
         pending = node.cpu.pre_assignments.get(uid, {}).get(name)
         own |= node.cpu.assignments[uid][name] if pending is None else pending.cpus
     if own:
         # No container can be pinned to a CPU that is offline.
         cpus = CPUSet(own & ~node.cpu.offline)
-    if isolation.memory_isolation(node.settings, node.providers, pod, container) is isolation.Isolation.CONTAINER:
+    if providers.memory_isolation(node.settings, node.providers, pod, container) is providers.Isolation.CONTAINER:
         nodes = NUMAMask(mask_of(numa_of_blocks(node.memory.assignments[uid][name])))
     shared = None
     if MIXED_CPUS in state.kubelet.mooring.extensions:

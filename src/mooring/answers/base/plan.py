@@ -23,13 +23,13 @@ from mooring.engine.core.machine import Finding, Machine
 from mooring.engine.core.pod import Pod
 from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.devicemanager.state import Device, DeviceState, Holdings, Preference
-from mooring.engine.kubelet.events import Admit, Event, Offline, Readmit, Remove, check_known, ordered, run
+from mooring.engine.kubelet.events import Admit, Event, Offline, Readmit, Remove, ordered, run
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted, Opened, held_findings, opened
-from mooring.engine.node.hotplug import hotplug_findings, remembered
+from mooring.engine.node.hotplug import check_known, hotplug_findings, remembered
 from mooring.explanations.reason import POOL_EMPTY
 from mooring.inputs.archive import OF_ARCHIVE
-from mooring.inputs.configuration.part import RESERVATION_UNKNOWN
+from mooring.inputs.configuration.node_configuration import RESERVATION_UNKNOWN
 from mooring.lazy import lazily
 
 with lazily():

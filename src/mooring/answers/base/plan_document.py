@@ -20,6 +20,7 @@ from mooring.documents import plan as parts
 from mooring.documents.facts import affinity_parts, hint_lists
 from mooring.documents.of_kubelet import numa_parts
 from mooring.engine.core.bits import list_text
+from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import Placement
 from mooring.engine.core.moment import Moment
 from mooring.engine.core.pod import Pod
@@ -27,8 +28,8 @@ from mooring.engine.extensions.offline import broken_sets, displaced_sets, effec
 from mooring.engine.kubelet.kubelet import StateTexts, read, reserved_cpus
 from mooring.engine.node import Decision, Node
 from mooring.engine.node.hotplug import hotplug_findings
-from mooring.engine.node.isolation import mixed_containers
-from mooring.engine.node.resources import Resize
+from mooring.engine.node.providers import mixed_containers
+from mooring.engine.node.resources import Resize, delay_left
 from mooring.lazy import lazily
 from mooring.views.view import NodeView, PlacementRow
 
@@ -82,7 +83,7 @@ def resize_fields(answer: Resize, now: Moment) -> dict[str, Any]:
         "resize": {"condition": answer.condition, "reason": answer.reason, "message": answer.message},
         "containers": {name: placement_part(placement) for name, placement in answer.containers.items()},
         "pending": {
-            name: {"cpus": str(release.cpus), "after": span_text(release.left(now))}
+            name: {"cpus": str(CPUSet(release.cpus)), "after": span_text(delay_left(release, now))}
             for name, release in answer.releases.items()
         },
         "baseline": {name: str(cpus) for name, cpus in sorted(answer.baseline.items())},

@@ -26,7 +26,7 @@ from mooring.engine.cpumanager.state import PreAssignment
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.extensions.owners import hidden_of
 from mooring.engine.kubelet.kubelet import Kubelet, free_cpus, reserved_cpus, shared_cpus
-from mooring.engine.node.isolation import Isolation, cpu_isolation, mixed_containers
+from mooring.engine.node.providers import Isolation, cpu_isolation, mixed_containers
 from mooring.explanations.phrases import cpus_text, nodes_of, plural, size
 from mooring.explanations.reason import POOL_EMPTY
 from mooring.explanations.story import PodVerdict

@@ -248,9 +248,9 @@ def _node_files(inputs: NodeOptions) -> Tree:
 
 
 def _refuse_beside_kubelet(tree: Tree) -> None:
-    found = trees.kubelet_here(tree)
-    if found.process is not None or found.embedding:
-        name = found.embedding or f"process {found.process.number if found.process else ''}"
+    process, embedding = trees.kubelet_here(tree)
+    if process is not None or embedding:
+        name = embedding or f"process {process.number if process else ''}"
         raise InputError(f"a kubelet runs ({name})", source="mooring heal", remedy="stop it first")
 
 

@@ -82,9 +82,9 @@ def _prepare_cpus(node: PlayedNode, document: Mapping[str, Any]) -> None:
         Share(request, device, count, CPUMask(device_cpus(topology, device)), numa_nodes=numa_nodes)
         for (request, device, numa_nodes), count in shares_of(found).items()
     )
-    node.kubelet, decision = node.kubelet.claim(Claim(found.uid, found.namespace, found.name, shares))
-    if decision.rejection is not None:
-        raise InputError(f"{decision.rejection.reason}: {decision.rejection.message}", source=f"claim {found.name}")
+    node.kubelet, refused = node.kubelet.claim(Claim(found.uid, found.namespace, found.name, shares))
+    if refused is not None:
+        raise InputError(f"{refused.reason}: {refused.message}", source=f"claim {found.name}")
 
 
 def release(node: PlayedNode, pod: Pod) -> None:

@@ -37,8 +37,17 @@ from mooring.engine.core.decision import Rejection
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.moment import SECOND
 from mooring.engine.core.pod import Pod, without_status
-from mooring.engine.kubelet.events import Admit, Advance, Event, EventResult, Living, PodUpdate, Readmit, Remove
-from mooring.engine.kubelet.timeline import FIRST_RETRY
+from mooring.engine.kubelet.events import (
+    FIRST_RETRY,
+    Admit,
+    Advance,
+    Event,
+    EventResult,
+    Living,
+    PodUpdate,
+    Readmit,
+    Remove,
+)
 from mooring.engine.node.resizing import resize_state
 from mooring.engine.node.resources import Resize
 from mooring.inputs.pods.cluster_objects import FINISHED

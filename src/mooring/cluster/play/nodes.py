@@ -9,9 +9,10 @@ from typing import Any, Final, TypeAlias
 from mooring.cluster.play.objects import FAULT
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
-from mooring.engine.kubelet.events import EventResult, Living, Offline, Online, Restart, check_known, run
+from mooring.engine.kubelet.events import EventResult, Living, Offline, Online, Restart, run
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node import Node
+from mooring.engine.node.hotplug import check_known
 from mooring.fleet.cluster import Member
 from mooring.inputs.decoding.quantities import nanoseconds
 from mooring.inputs.pods.defaults import PodGates

@@ -38,7 +38,7 @@ from mooring.engine.core.moment import Moment
 from mooring.engine.core.release import NEWEST
 from mooring.engine.cpumanager.state import CPUState, PreAssignment
 from mooring.engine.node.settings import not_restored, other_policy
-from mooring.engine.releases.state_files import FileFormats, StateFileRules, state_file_rules
+from mooring.engine.releases.catalog import FileFormats, StateFileRules, state_file_rules
 from mooring.lazy import replace
 
 

@@ -2,7 +2,7 @@
 
 A release that knows data tries it first. A file that shows any sign of it (data, or a checksum of data) is never taken
 for another format then; any other is tried as the formats without data in the release's order, and the complaint of the
-last one is the one reported. Which release reads what is in :mod:`mooring.engine.releases.state_files`.
+last one is the one reported. Which release reads what is in :mod:`mooring.engine.releases.catalog`.
 
 Source: state_checkpoint.go of both managers, checkpointmanager and cm (start errors); spec: state-files.md sections 2
 and 4, releases.md section 4.
@@ -19,7 +19,7 @@ from mooring.engine.checkpoint.gojson import GoFault, decode
 from mooring.engine.checkpoint.goscan import JSONObject, JSONSyntaxError, JSONValue, parse
 from mooring.engine.checkpoint.gotypes import CHECKSUM, STRING, GoField, GoStruct, GoValue, fresh
 from mooring.engine.core.gotext import quote
-from mooring.engine.releases.state_files import FileFormats, ReadFormat, pod_file_versions
+from mooring.engine.releases.catalog import FileFormats, ReadFormat, pod_file_versions
 from mooring.lazy import dataclass, replace
 
 CORRUPTED = "checkpoint is corrupted"

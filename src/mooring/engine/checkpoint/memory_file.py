@@ -27,7 +27,7 @@ from mooring.engine.core.gotext import quote
 from mooring.engine.core.release import NEWEST
 from mooring.engine.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
 from mooring.engine.node.settings import not_restored, other_policy
-from mooring.engine.releases.state_files import FileFormats, state_file_rules
+from mooring.engine.releases.catalog import FileFormats, state_file_rules
 
 _TABLES = "map[v1.ResourceName]*state.MemoryTable"
 

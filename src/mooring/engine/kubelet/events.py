@@ -1,33 +1,37 @@
 """What happens to a node one thing after another: pods arrive and end, the kubelet restarts, CPUs go offline.
 
 Every event gives another kubelet and what came of it. A plan, a search, a trial and a recording are sequences of
-events; they differ in the order and in how they ask (:class:`~mooring.engine.kubelet.admit.AdmitMode`).
+events; they differ in the order and in how they ask (:class:`~mooring.engine.kubelet.admit.AdmitMode`). Nothing is
+waited for: time is a number, so that every run of a scenario is the same.
+
+Source: kubelet v1.37.1, pkg/kubelet/allocation (retry of resizes) and cpumanager (reconciliation); spec: resize.md
+sections 1 and 5.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-from mooring.engine.core.bits import list_text
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.decision import Observer, StartRefusal
-from mooring.engine.core.errors import InputError, KubeletCrashError
+from mooring.engine.core.decision import Observer, Rejection, StartRefusal
+from mooring.engine.core.errors import KubeletCrashError
+from mooring.engine.core.moment import SECOND, Moment
 from mooring.engine.core.pod import Pod, ResourceList
 from mooring.engine.core.release import Release
 from mooring.engine.kubelet.admit import AdmitMode, AdmitResult, admit, readmit, without
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.start import NotStarted, restart_kubelet
-from mooring.engine.node import Node
+from mooring.engine.node.resources import DEFERRED, Resize, Waiting, retry_order
 from mooring.lazy import dataclass, field, lazily, replace
 
 with lazily():
-    from mooring.engine.kubelet import timeline
-    from mooring.engine.node import hotplug
+    from mooring.engine.node import hotplug, resizing
 
-if TYPE_CHECKING:
-    from mooring.engine.node.resources import Resize
+FIRST_RETRY = 30 * SECOND
+"""After its start the kubelet tries waiting resizes for the first time, when it knows all of its pods."""
+RETRY_PERIOD = 180 * SECOND
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,15 +195,18 @@ def run(
 
     An event is taken when the one before has happened. When a pod came or went, the resizes that wait are tried again.
     """
+    # When the kubelet started, from where its periods are counted, and the pods that wanted other resources before
+    # that and are not considered again yet.
     since, again = kubelet.node.moment.since_boot, dict[str, Pod]()
     for event in events:
-        before, at_once, life = kubelet, kubelet, None
+        before = at_once = kubelet
         match event:
             case Advance(nanoseconds):
-                life, retried = timeline.advanced(timeline.Timeline(kubelet, since, again), nanoseconds, observer)
+                kubelet, again, retried = _advanced(kubelet, since, again, nanoseconds, observer)
                 result = EventResult(retried=retried)
             case PodUpdate(pod):
-                life, answer, retried = timeline.resized(timeline.Timeline(kubelet, since, again), pod, observer)
+                kubelet, again, retried = _resized(kubelet, again, pod, observer)
+                answer = retried.pop(pod.uid, None) or resizing.resize_state(kubelet.node, pod.uid)
                 result = EventResult(resize=answer, retried=retried)
             case ResizeTo(pod):
                 kubelet, decision, infeasible = kubelet.ask_managers(pod)
@@ -211,11 +218,9 @@ def run(
             case _:
                 kubelet, result = after_event(kubelet, event, mode, observer)
                 at_once = kubelet
-                if (again or kubelet.node.waiting) and not result.is_last:
-                    life, retried = timeline.retried(timeline.Timeline(kubelet, since, again), observer)
-                    result = replace(result, retried=retried)
-        if life is not None:
-            kubelet, again = life.kubelet, dict(life.again)
+                if not result.is_last:
+                    kubelet, again, retried = _retried(kubelet, again, observer)
+                    result = replace(result, retried=retried) if retried else result
         yield Happened(event, before, at_once, kubelet, result, _wanting(kubelet, again))
         if result.is_last:
             return
@@ -223,6 +228,104 @@ def run(
 
 def _wanting(kubelet: Kubelet, again: Mapping[str, Pod]) -> dict[str, Pod]:
     return {**again, **{uid: one.pod for uid, one in kubelet.node.waiting.items()}}
+
+
+def _resized(
+    kubelet: Kubelet, again: dict[str, Pod], pod: Pod, observer: Observer | None
+) -> tuple[Kubelet, dict[str, Pod], dict[str, Resize]]:
+    """Request other resources for an active pod; all that wait are considered with it, in the kubelet's order.
+
+    An update of a pod that asks for nothing new considers nothing again up to 1.37 (rule
+    resize-retried-with-resources-only; spec: preview.md section 12).
+    """
+    waiting, older = kubelet.node.waiting.get(pod.uid), kubelet.settings.release.rules
+    if waiting is not None and waiting.pod == pod and older.resize_retried_with_resources_only:
+        return kubelet, again, {}
+    others = _waiting(kubelet, {uid: one for uid, one in again.items() if uid != pod.uid})
+    kubelet, answers = _tried(kubelet, {**others, pod.uid: _as_waiting(kubelet, pod)}, observer)
+    if any(answer.accepted for answer in answers.values()):
+        kubelet, again, more = _retried(kubelet, {}, observer)
+        answers |= more
+    return kubelet, {}, answers
+
+
+def _retried(
+    kubelet: Kubelet, again: dict[str, Pod], observer: Observer | None
+) -> tuple[Kubelet, dict[str, Pod], dict[str, Resize]]:
+    """Try the waiting resizes again, until none is accepted any more."""
+    answers: dict[str, Resize] = {}
+    while _waits(kubelet, again):
+        kubelet, found = _tried(kubelet, _waiting(kubelet, again), observer)
+        again = {}
+        answers |= found
+        if not any(answer.accepted for answer in found.values()):
+            break
+    return kubelet, again, answers
+
+
+def _tried(
+    kubelet: Kubelet, asked: Mapping[str, Waiting], observer: Observer | None
+) -> tuple[Kubelet, dict[str, Resize]]:
+    answers = {}
+    for one in retry_order(asked.values(), kubelet.node.active):
+        kubelet, answers[one.pod.uid] = kubelet.resize(one.pod, observer)
+    return kubelet, answers
+
+
+def _waits(kubelet: Kubelet, again: Mapping[str, Pod]) -> bool:
+    return bool(again) or any(one.reason == DEFERRED for one in kubelet.node.waiting.values())
+
+
+def _waiting(kubelet: Kubelet, again: Mapping[str, Pod]) -> dict[str, Waiting]:
+    """Return the resizes that wait, by uid; those not considered yet come last."""
+    known = {uid: one for uid, one in kubelet.node.waiting.items() if one.reason == DEFERRED}
+    return known | {uid: _as_waiting(kubelet, pod) for uid, pod in again.items() if uid in kubelet.node.active}
+
+
+def _as_waiting(kubelet: Kubelet, pod: Pod) -> Waiting:
+    before = kubelet.node.waiting.get(pod.uid)
+    return Waiting(pod, Rejection("", ""), DEFERRED, kubelet.node.moment if before is None else before.since)
+
+
+def _advanced(
+    kubelet: Kubelet, since: int, again: dict[str, Pod], nanoseconds: int, observer: Observer | None
+) -> tuple[Kubelet, dict[str, Pod], dict[str, Resize]]:
+    """Let time go by, with everything that the kubelet does meanwhile, and return what was tried again."""
+    end = kubelet.node.moment.plus(nanoseconds)
+    answers: dict[str, Resize] = {}
+    while True:
+        release, retry = _next_release(kubelet, since), _next_retry(kubelet, since, again)
+        at = min((tick for tick in (release, retry) if tick is not None), default=None)
+        if at is None or at > end.since_boot:
+            return kubelet.at(end), again, answers
+        before = kubelet.at(Moment(at, end.boot))
+        kubelet = before.reconcile(observer) if at == release else before
+        if kubelet.node.cpu is not before.node.cpu or at == retry:
+            kubelet, again, found = _retried(kubelet, again, observer)
+            answers |= found
+
+
+def _next_release(kubelet: Kubelet, since: int) -> int | None:
+    """Return when the next reconciliation comes that has something to do."""
+    pods, now = kubelet.node.cpu.pre_assignments.values(), kubelet.node.moment
+    due = [pre.apply_at.since_boot for held in pods for pre in held.values() if pre.apply_at.boot == now.boot]
+    if not due:
+        return None
+    period = max(kubelet.settings.config.cpu_manager_reconcile_period_ns, 1)
+    return _first_tick(since, period, max(now.since_boot + 1, min(due)))
+
+
+def _next_retry(kubelet: Kubelet, since: int, again: Mapping[str, Pod]) -> int | None:
+    """Return when waiting resizes are tried next if nothing else happens."""
+    if not _waits(kubelet, again):
+        return None
+    now, first = kubelet.node.moment.since_boot, since + FIRST_RETRY
+    return first if now < first else _first_tick(first, RETRY_PERIOD, now + 1)
+
+
+def _first_tick(start: int, period: int, earliest: int) -> int:
+    """Return the first ``start + k * period`` with a positive k that is not before a time."""
+    return start + max(1, -(-(earliest - start) // period)) * period
 
 
 def after_event(
@@ -282,17 +385,3 @@ def ordered(kubelet: Kubelet, pods: Sequence[Pod], observer: Observer | None = N
     """Return pods that wait together in the order in which they are asked about: as given, or as plugins say."""
     plugins = kubelet.settings.plugins
     return tuple(pods) if plugins is None else tuple(plugins.ordered(pods, observer))
-
-
-def check_known(node: Node, cpus: CPUSet, field: str) -> None:
-    """Check that the machine has some CPUs.
-
-    Raises:
-        InputError: it does not.
-    """
-    if not cpus:
-        return
-    known = hotplug.known_cpus(node)
-    if cpus.mask & ~known:
-        unknown = list_text(cpus.mask & ~known)
-        raise InputError(f"the machine has no CPU {unknown}", field=field, remedy=f"it has {list_text(known)}")

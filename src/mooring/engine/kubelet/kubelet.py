@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.decision import Observer
+from mooring.engine.core.decision import Observer, Rejection
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.moment import Moment
 from mooring.engine.core.pod import Pod
@@ -242,10 +242,10 @@ class Kubelet:
             return self
         return self._after(hotplug.replanned(self.node, observer)[0])
 
-    def claim(self, asked: claims.Claim, observer: Observer | None = None) -> tuple[Kubelet, claims.ClaimDecision]:
-        """Give a claim its CPUs and write the files."""
-        node, decision = claims.claim(self.node, asked, observer)
-        return self._after(node), decision
+    def claim(self, asked: claims.Claim, observer: Observer | None = None) -> tuple[Kubelet, Rejection | None]:
+        """Give a claim its CPUs and write the files; with the reason where it gets none."""
+        node, refused = claims.claim(self.node, asked, observer)
+        return self._after(node), refused
 
     def release(self, uid: str, observer: Observer | None = None) -> Kubelet:
         """Reclaim a claim's CPUs and write the files."""

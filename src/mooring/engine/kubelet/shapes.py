@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from hashlib import blake2b
+from operator import attrgetter
 from typing import Generic, TypeVar
 
 from mooring.engine.core.pod import Pod, QoS, ResourceList, without_status
 from mooring.engine.extensions import device_alignment
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.engine.memorymanager.state import MemoryTable
 from mooring.engine.node import Node
 from mooring.engine.node.resources import pod_requests
 from mooring.lazy import dataclass, field, replace
@@ -22,6 +22,8 @@ from mooring.lazy import dataclass, field, replace
 _NATIVE = ("cpu", "memory", "ephemeral-storage", "pods")
 _Key = TypeVar("_Key", bound=Hashable)
 _Answer = TypeVar("_Answer")
+_SIZES = attrgetter("total", "system_reserved", "allocatable", "reserved", "free")
+"""What decides of a table of the memory manager."""
 ASKED = "mooring.asked"
 """Uid of the pod about which nodes are asked: one answer serves all pods of its shape."""
 
@@ -129,7 +131,7 @@ def view_key(digest: str, node: Node) -> bytes:
         node: settled: without anything that no active pod holds.
     """
     memory = [
-        (id_, one.assignments, one.cells, [(kind, _table(table)) for kind, table in sorted(one.memory.items())])
+        (id_, one.assignments, one.cells, [(kind, _SIZES(table)) for kind, table in sorted(one.memory.items())])
         for id_, one in sorted(node.memory.nodes.items())
     ]
     # The devices in the order of their ids, which is that in which they are taken, without the ids
@@ -147,10 +149,6 @@ def load_of(kubelet: Kubelet) -> Load:
     checked = kubelet.settings.reservation.capacity
     used = tuple(sorted((name, amount) for name, amount in kubelet.used.items() if name in checked and amount))
     return Load(used, len(kubelet.node.active))
-
-
-def _table(table: MemoryTable) -> tuple[int, ...]:
-    return table.total, table.system_reserved, table.allocatable, table.reserved, table.free
 
 
 def _amounts(resources: ResourceList) -> list[tuple[str, int]]:

@@ -26,7 +26,7 @@ from mooring.engine.kubelet.kubelet import DeferredText, Kubelet, StateTexts, cp
 from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node import Node
 from mooring.engine.node.providers import Providers
-from mooring.engine.node.settings import RestoredStates, Settings, build_settings, running_managers, start_managers
+from mooring.engine.node.settings import RestoredStates, Settings, build_settings, start_managers
 from mooring.lazy import dataclass, field, lazily, replace
 
 with lazily():
@@ -103,39 +103,37 @@ def start_kubelet(
     settings = config if isinstance(config, Settings) else build_settings(config, mooring, info)
     if isinstance(settings, StartRefusal):
         return NotStarted(settings, files)
-    loaded = cpu, memory = _load_cpu(settings, files), _load_memory(settings, files.memory)
-    read = RestoredStates(cpu, memory)
-    started = running_managers(settings, read) if runs else start_managers(settings, read, observer)
-    if started.refusal is not None:
-        return NotStarted(started.refusal, _refused_files(settings, files, loaded, started))
-    if started.cpu is None or started.memory is None:
+    read = RestoredStates(_load_cpu(settings, files), _load_memory(settings, files.memory))
+    started = cpu, memory, refusal = start_managers(settings, read, observer, runs=runs)
+    if refusal is not None:
+        return NotStarted(refusal, _refused_files(settings, files, read, started))
+    if cpu is None or memory is None:
         raise AssertionError("a start without a refusal has both states")
-    node = Node(settings, Providers(started.cpu, started.memory))
     # A state that is taken over as it was read does not change its file.
     texts = (
-        files.cpu if started.cpu is cpu else DeferredText(settings, started.cpu),
-        files.memory if started.memory is memory else DeferredText(settings, started.memory),
+        files.cpu if cpu is read.cpu else DeferredText(settings, cpu),
+        files.memory if memory is read.memory else DeferredText(settings, memory),
     )
-    return Kubelet(info, mooring, node, *texts, containers=files.containers)
+    return Kubelet(info, mooring, Node(settings, Providers(cpu, memory)), *texts, containers=files.containers)
 
 
-def _refused_files(settings: Settings, files: StateTexts, loaded: _Loaded, started: Started) -> StateTexts:
+def _refused_files(settings: Settings, files: StateTexts, read: RestoredStates, started: Started) -> StateTexts:
     """Return the files after a refused start: a manager without a file writes an empty state before it fills it."""
-    after, (cpu, memory), pod_level = files, loaded, settings.gates["PodLevelResourceManagers"]
+    after, (cpu, memory, _), pod_level = files, started, settings.gates["PodLevelResourceManagers"]
     config, release = settings.config, settings.release.name
     if files.cpu is None:
         empty = CPUState(config.cpu_manager_policy, NO_CPUS, {})
         after = replace(after, cpu=cpu_file.cpu_text_of(release, empty, pod_level=pod_level, baselines=False))
-    if started.cpu is None:
+    if cpu is None:
         return after
-    if started.cpu is not cpu:
-        after = replace(after, cpu=cpu_text(settings, started.cpu))
+    if cpu is not read.cpu:
+        after = replace(after, cpu=cpu_text(settings, cpu))
     # The memory manager makes its file only when it is reached.
-    if memory is None:
+    if read.memory is None:
         no_memory = MemoryState(config.memory_manager_policy, {}, {})
         after = replace(after, memory=memory_file.memory_text_of(release, no_memory, pod_level=pod_level))
-    if started.memory is not None and started.memory is not memory:
-        after = replace(after, memory=memory_text(settings, started.memory))
+    if memory is not None and memory is not read.memory:
+        after = replace(after, memory=memory_text(settings, memory))
     return after
 
 
@@ -180,10 +178,6 @@ def emptied(kubelet: Kubelet, offline: int = 0) -> Kubelet | None:
         return None
     empty = start.with_devices(DeviceState(kubelet.node.providers.devices.devices))
     return empty.offline(offline)[0] if offline else empty
-
-
-_Loaded: TypeAlias = tuple[CPUState | StartRefusal | None, MemoryState | StartRefusal | None]
-"""What the two files hold; None where there is no file."""
 
 
 def _load_cpu(settings: Settings, files: StateTexts) -> CPUState | StartRefusal | None:

@@ -19,11 +19,10 @@ from mooring.engine.extensions.scale_down import resumed_resize
 from mooring.engine.memorymanager import static as memory_pod
 from mooring.engine.memorymanager.static import allocate as allocate_memory
 from mooring.engine.node import facts
-from mooring.engine.node.decision import NO_AFFINITY, AffinityAsked, HintsAsked, with_plugins
+from mooring.engine.node.decision import NO_AFFINITY, HintsAsked, with_plugins
 from mooring.engine.node.providers import (
     Providers,
-    container_hints,
-    pod_hints,
+    hints_of,
     policy_of,
     without_stale_cpus,
     without_stale_devices,
@@ -107,7 +106,12 @@ class Admission:
             self.providers = replace(self.providers, devices=devices)
         verdict = self._devices_first() or self.in_scope()
         if self.observer is not None:
-            self.observer(_ended(self.pod, verdict))
+            ended: object = facts.PodAdmitted(self.pod.uid, self.pod)
+            if isinstance(verdict, Rejection):
+                ended = facts.PodRejected(self.pod.uid, verdict.reason, verdict.message)
+            elif verdict is not None:
+                ended = facts.AdmissionEndless(self.pod.uid, verdict.defect)
+            self.observer(ended)
         return verdict
 
     @property
@@ -138,7 +142,8 @@ class Admission:
             hints={},
             failures=[],
             asked=set(),
-            observer=_without_admissions(self.observer),
+            # Nobody hears of containers whose CPUs and memory are still to be decided.
+            observer=diverted(self.observer, (facts.ContainerAdmitted,), []),
         )
         verdict = beside.in_scope()
         self.providers = beside.providers
@@ -152,37 +157,28 @@ class Admission:
         if has_scopes and self.settings.pod_scope:
             return self._pod_scope()
         for container in self.pod.containers:
-            policy = self._policy(container.name)
+            policy = policy_of(self.settings, self.providers, self.pod, container.name)
             # Topology policy ``none``: allocate for every container, store nothing; pod allocation is never used.
             # Containers that hold devices have hints all the same, with the extension device-alignment.
-            verdict = self._allocate(container) if policy == NONE else self._aligned(container, policy)
+            if policy != NONE:
+                hint = self._merged(policy, container)
+                if isinstance(hint, Rejection):
+                    return hint
+                self.stored[container.name] = hint
+            verdict = self._allocate(container)
             if verdict is not None:
                 return verdict
             if has_scopes and self.observer is not None:
                 self.observer(facts.ContainerAdmitted(self.pod.uid, container.name))
         return None
 
-    def _aligned(self, container: Container, policy: str) -> Verdict:
-        self._clean("devices", "cpus", "memory")
-        given = container_hints(self.settings, self.providers, self.pod, container, self.observer)
-        self.hints[container.name] = joined(given)
-        hint = self._merged(given, container.name, policy)
-        if hint is None:
-            message = CONTAINER_SCOPE_MESSAGE if self._is_managed else AFFINITY_MESSAGE
-            return Rejection(TOPOLOGY_AFFINITY_ERROR, message)
-        self.stored[container.name] = hint
-        return self._allocate(container)
-
     def _pod_scope(self) -> Verdict:
-        self._clean("devices", "cpus", "memory")
-        given = pod_hints(self.settings, self.providers, self.pod, self.observer)
-        self.pod_hints = joined(given)
-        hint = self._merged(given, "", self._policy(""))
-        if hint is None:
-            return Rejection(TOPOLOGY_AFFINITY_ERROR, POD_SCOPE_MESSAGE if self._is_managed else AFFINITY_MESSAGE)
+        hint = self._merged(policy_of(self.settings, self.providers, self.pod, ""), None)
+        if isinstance(hint, Rejection):
+            return hint
         if self._is_managed:
             self.stored.update({container.name: hint for container in self.pod.containers})
-            return self._allocate_pod_cpus(hint) or self._allocate_pod_memory(hint)
+            return self._allocate_pod(hint)
         for container in self.pod.containers:
             self.stored[container.name] = hint
             verdict = self._allocate(container)
@@ -204,25 +200,33 @@ class Admission:
 
     # Hints.
 
-    def _policy(self, container: str) -> str:
-        return policy_of(self.settings, self.providers, self.pod, container)
-
-    def _merged(self, given: tuple[ResourceHints | None, ...], container: str, policy: str) -> Hint | None:
-        """Merge; None when the policy does not admit."""
-        if self.observer is not None:
-            self.observer(facts.HintsGiven(self.pod.uid, container, joined(given)))
-        merged = merge(policy, merge_entries(given), self.settings.numa, self.observer)
-        if not self.settings.release.rules.hints_without_score:
-            of = HintsAsked(self.settings, self.providers, given, policy, None if container else self.pod)
-            self.scored[container] = of
-            if self.observer is not None:
-                self.observer(facts.HintScored(self.pod.uid, container, of.merged(merged.hint)))
-        plugins = self.settings.plugins
-        if plugins is not None:
-            settings = replace(self.settings, topology_policy=policy)
-            asked = AffinityAsked(settings, plugins, self.providers, self.pod, container, given, self.observer)
-            merged = with_plugins(asked, merged)
-        return merged.hint if merged.admitted else None
+    def _merged(self, policy: str, container: Container | None) -> Hint | Rejection:
+        """Merge the hints for one container, or for the whole pod; a rejection when the policy does not admit."""
+        self._clean("devices", "cpus", "memory")
+        settings, observer, name = self.settings, self.observer, "" if container is None else container.name
+        given = hints_of(settings, self.providers, self.pod, container, observer)
+        if container is None:
+            self.pod_hints = joined(given)
+        else:
+            self.hints[name] = joined(given)
+        if observer is not None:
+            observer(facts.HintsGiven(self.pod.uid, name, joined(given)))
+        merged = merge(policy, merge_entries(given), settings.numa, observer)
+        has_score = not settings.release.rules.hints_without_score
+        if has_score or settings.plugins is not None:
+            asked = HintsAsked(settings, self.providers, given, policy, self.pod if container is None else None)
+            if has_score:
+                self.scored[name] = asked
+                if observer is not None:
+                    observer(facts.HintScored(self.pod.uid, name, asked.merged(merged.hint)))
+            if settings.plugins is not None:
+                merged = with_plugins(settings.plugins, asked, merged, self.pod, name, observer)
+        if merged.admitted:
+            return merged.hint
+        message = AFFINITY_MESSAGE
+        if self._is_managed:
+            message = POD_SCOPE_MESSAGE if container is None else CONTAINER_SCOPE_MESSAGE
+        return Rejection(TOPOLOGY_AFFINITY_ERROR, message)
 
     # Allocation: devices, CPUs, memory; the first error ends it.
 
@@ -249,7 +253,7 @@ class Admission:
             sources_ready=self.sources_ready,
         )
         if isinstance(answer, AllocationError):
-            return _rejection(answer)
+            return _refused(answer)
         devices, reusable = answer
         if devices is not providers.devices or reusable is not providers.reusable_devices:
             self.providers = replace(providers, devices=devices, reusable_devices=reusable)
@@ -266,15 +270,13 @@ class Admission:
                 policy, providers.cpu, self.pod, container, hint.mask, self.now, observer=self.observer
             )
             if isinstance(resumed, AllocationError):
-                return _rejection(resumed)
+                return _refused(resumed)
             providers = replace(providers, cpu=resumed)
         answer = allocate_cpus(
             policy, providers.cpu, providers.reusable_cpus, self.pod, container, hint.mask, self.observer
         )
-        if isinstance(answer, Endless):
-            return answer
-        if isinstance(answer, AllocationError):
-            return _rejection(answer)
+        if isinstance(answer, Endless | AllocationError):
+            return _refused(answer)
         cpu, reusable = answer
         self.providers = replace(providers, cpu=cpu, reusable_cpus=reusable)
         return None
@@ -289,39 +291,38 @@ class Admission:
             policy, providers.memory, providers.reusable_memory, self.pod, container, hint, self.observer
         )
         if isinstance(answer, AllocationError):
-            return _rejection(answer)
+            return _refused(answer)
         memory, reusable = answer
         self.providers = replace(providers, memory=memory, reusable_memory=reusable)
         return None
 
-    def _allocate_pod_cpus(self, hint: Hint) -> Verdict:
-        policy = self.settings.cpu
-        if policy is None:
-            return None
-        providers = self.providers
-        left, answer = cpu_pod.allocate_pod(policy, providers.cpu, self.pod, hint.mask, self.observer)
-        self.providers = replace(providers, cpu=left)
-        return _rejection(answer) if isinstance(answer, AllocationError) else answer
-
-    def _allocate_pod_memory(self, hint: Hint) -> Verdict:
-        policy = self.settings.memory
-        if policy is None:
-            return None
-        given = self.providers
-        answer = memory_pod.allocate_pod(policy, given.memory, self.pod, hint, self.observer)
-        if isinstance(answer, AllocationError):
-            return _rejection(answer)
-        self.providers = replace(given, memory=answer)
+    def _allocate_pod(self, hint: Hint) -> Verdict:
+        """Serve a pod as a whole (KEP-5526)."""
+        pod, observer, cpu, memory = self.pod, self.observer, self.settings.cpu, self.settings.memory
+        if cpu is not None:
+            given = self.providers
+            left, found = cpu_pod.allocate_pod(cpu, given.cpu, pod, hint.mask, observer)
+            self.providers = replace(given, cpu=left)
+            if isinstance(found, Endless | AllocationError):
+                return _refused(found)
+        if memory is not None:
+            given = self.providers
+            answer = memory_pod.allocate_pod(memory, given.memory, pod, hint, observer)
+            if isinstance(answer, AllocationError):
+                return _refused(answer)
+            self.providers = replace(given, memory=answer)
         return None
 
 
-def _without_admissions(observer: Observer | None) -> Observer | None:
-    """Return an observer that does not hear of containers whose CPUs and memory are still to be decided."""
+def diverted(observer: Observer | None, kinds: tuple[type, ...], kept: list[object]) -> Observer | None:
+    """Return an observer that does not hear of facts of some kinds, which go into a list."""
     if observer is None:
         return None
 
     def observe(fact: object) -> None:
-        if not isinstance(fact, facts.ContainerAdmitted):
+        if isinstance(fact, kinds):
+            kept.append(fact)
+        else:
             observer(fact)
 
     return observe
@@ -335,17 +336,10 @@ def joined(given: tuple[ResourceHints | None, ...]) -> ResourceHints:
     return joined
 
 
-def _ended(pod: Pod, verdict: Verdict) -> facts.PodAdmitted | facts.PodRejected | facts.AdmissionEndless:
-    """Return the fact with which an admission ends."""
-    if isinstance(verdict, Rejection):
-        return facts.PodRejected(pod.uid, verdict.reason, verdict.message)
-    if isinstance(verdict, Endless):
-        return facts.AdmissionEndless(pod.uid, verdict.defect)
-    return facts.PodAdmitted(pod.uid, pod)
-
-
-def _rejection(error: AllocationError) -> Rejection:
+def _refused(error: Endless | AllocationError) -> Verdict:
     """Return the kubelet's answer to a provider's error: its own text where it is typed, wrapped otherwise."""
+    if isinstance(error, Endless):
+        return error
     if error.reason:
         return Rejection(error.reason, error.message)
     return Rejection(UNEXPECTED_ADMISSION_ERROR, f"Allocate failed due to {error.message}, which is unexpected")

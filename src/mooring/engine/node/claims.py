@@ -20,7 +20,7 @@ from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.cpumanager.static import SMT_ALIGNMENT_ERROR
 from mooring.engine.cpumanager.take import take
 from mooring.engine.extensions.offline import effective_pool
-from mooring.engine.extensions.owners import HeldClaim, claim_key, claim_of, entry_of
+from mooring.engine.extensions.owners import claim_key, claim_of, entry_of
 from mooring.engine.extensions.scale_down import release as release_cpus
 from mooring.engine.node.node import Node
 from mooring.lazy import dataclass, replace
@@ -58,16 +58,7 @@ class Claim:
     """Pairs of request and device that differ."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimDecision:
-    """The answer to a claim."""
-
-    held: HeldClaim | None
-    """What it has now; None when it was refused."""
-    rejection: Rejection | None = None
-
-
-def claim(node: Node, asked: Claim, observer: Observer | None = None) -> tuple[Node, ClaimDecision]:
+def claim(node: Node, asked: Claim, observer: Observer | None = None) -> tuple[Node, Rejection | None]:
     """Give a claim its CPUs; one that has them keeps them.
 
     Args:
@@ -80,28 +71,34 @@ def claim(node: Node, asked: Claim, observer: Observer | None = None) -> tuple[N
     """
     held = claim_of(node.cpu, asked.uid)
     if held is not None:
-        return node, _kept(held, asked)
+        wanted = {(share.device, share.request): share for share in asked.shares}
+        given = {(share.device, share.request): share.cpus for share in held.shares}
+        if wanted.keys() == given.keys() and all(
+            cpus.bit_count() == wanted[key].count and not cpus & ~wanted[key].within for key, cpus in given.items()
+        ):
+            return node, None
+        text = f"the claim has CPUs {list_text(held.cpus)} by another allocation and has to release them first"
+        return node, Rejection(CLAIM_CHANGED, text)
     policy = node.settings.cpu
     if policy is None:
         text = "the CPU manager's policy is none, so no CPU can be exclusive"
-        return node, ClaimDecision(None, Rejection(NO_CPU_MANAGER, text))
+        return node, Rejection(NO_CPU_MANAGER, text)
     state, owner = node.cpu, claim_key(asked.uid)
     for share in asked.shares:
         taken = _taken(policy, state, share)
         if isinstance(taken, Rejection):
-            return node, ClaimDecision(None, taken)
+            return node, taken
         entry = entry_of(asked.namespace, asked.name, share.device, share.request)
         entries = {**state.assignments.get(owner, {}), entry: CPUMask(taken)}
         assignments = {**state.assignments, owner: entries}
         state = replace(state, default=state.default & ~taken, assignments=assignments)
     if not effective_pool(state):
         text = "the claim would take the last CPU of the shared pool"
-        return node, ClaimDecision(None, Rejection(POOL_WOULD_BE_EMPTY, text))
+        return node, Rejection(POOL_WOULD_BE_EMPTY, text)
     if observer is not None:
         for entry, cpus in sorted(state.assignments[owner].items()):
             observer(CPUsAssigned(owner, entry, cpus, state.held, state))
-    after = replace(node, providers=replace(node.providers, cpu=state))
-    return after, ClaimDecision(claim_of(state, asked.uid))
+    return replace(node, providers=replace(node.providers, cpu=state)), None
 
 
 def release(node: Node, uid: str, observer: Observer | None = None) -> Node:
@@ -120,20 +117,6 @@ def claimable(node: Node) -> int:
     """Return the mask of CPUs that claims could be given now, all of them but the pool's last."""
     policy = node.settings.cpu
     return 0 if policy is None else available_cpus(policy, node.cpu)
-
-
-def _kept(held: HeldClaim, asked: Claim) -> ClaimDecision:
-    """Keep what a claim has, if that is what is requested."""
-    wanted = {(share.device, share.request): share for share in asked.shares}
-    same = wanted.keys() == {(share.device, share.request) for share in held.shares} and all(
-        share.cpus.bit_count() == wanted[share.device, share.request].count
-        and not share.cpus & ~wanted[share.device, share.request].within
-        for share in held.shares
-    )
-    if same:
-        return ClaimDecision(held)
-    text = f"the claim has CPUs {list_text(held.cpus)} by another allocation and has to release them first"
-    return ClaimDecision(None, Rejection(CLAIM_CHANGED, text))
 
 
 def _taken(policy: StaticPolicy, state: CPUState, share: Share) -> int | Rejection:

@@ -23,7 +23,7 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import Endless, Observer, Placement, Rejection
 from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.pod_allocation import stale_cpus
-from mooring.engine.cpumanager.policy import CPUsWanted, StaticPolicy, exclusive_cpus, exclusive_cpus_of_pod
+from mooring.engine.cpumanager.policy import CPUsWanted, exclusive_cpus, exclusive_cpus_of_pod
 from mooring.engine.cpumanager.static import check_whole_cores, wanted_cpus
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.memorymanager.policy import is_memory
@@ -229,63 +229,57 @@ class Readmission:
 PROVIDER = "plugins"
 
 
-@dataclass(frozen=True, slots=True)
-class AffinityAsked:
-    """A merge that plugins may have a say in."""
+def with_plugins(
+    plugins: PluginHost, asked: HintsAsked, merged: Merged, pod: Pod, container: str, observer: Observer | None
+) -> Merged:
+    """Return the answer that plugins make of what the hints come to without them.
 
-    settings: Settings
-    """Of the node."""
-    plugins: PluginHost
-    """Its plugins."""
-    providers: Providers
-    """What the managers have given away."""
-    pod: Pod
-    container: str
-    """Name; empty in pod scope."""
-    given: Sequence[ResourceHints | None]
-    """Hints of all providers: devices, CPUs, memory."""
-    observer: Observer | None
-    """Receives what was found."""
-
-    def chosen(self, plugins: str, before: NUMAMask | None, after: NUMAMask | None) -> None:
-        """Report the plugin, the NUMA nodes that it chose, and those that they replace."""
-        if self.observer is not None:
-            self.observer(plugin_facts.PluginChoseAffinity(self.pod.uid, self.container, plugins, before, after))
-
-
-def with_plugins(asked: AffinityAsked, merged: Merged) -> Merged:
-    """Return the answer that plugins make of what the hints come to without them."""
-    if asked.plugins.takes_part(PluginPlacement.HINT_PROVIDER):
-        merged = _with_hints(asked, merged)
-    if asked.settings.topology_policy == BEST_EFFORT and asked.plugins.has_point("choose_affinity"):
-        merged = _cpus_first(asked, merged)
+    Args:
+        plugins: of the node.
+        asked: the hints of all providers, and what they were made of.
+        merged: what they come to.
+        pod: that is asked about.
+        container: its name; empty in pod scope.
+        observer: receives the plugin, the NUMA nodes that it chose, and those that they replace.
+    """
+    if plugins.takes_part(PluginPlacement.HINT_PROVIDER):
+        again = _with_hints(plugins, asked, merged, _wanted(plugins, asked, pod, container), observer)
+        if again is not merged and observer is not None:
+            names, before, after = ", ".join(plugins.names(PluginPlacement.HINT_PROVIDER)), merged.hint, again.hint
+            observer(plugin_facts.PluginChoseAffinity(pod.uid, container, names, before.mask, after.mask))
+        merged = again
+    if asked.policy == BEST_EFFORT and plugins.has_point("choose_affinity"):
+        alone = _cpus_alone(asked, merged)
+        found = None if alone is None else plugins.affinity(pod, container, asked.policy, merged.hint, alone, observer)
+        if found is not None:
+            name, hint = found
+            if observer is not None:
+                observer(plugin_facts.PluginChoseAffinity(pod.uid, container, name, merged.hint.mask, hint.mask))
+            # The nodes are the CPU manager's, and it does not learn that others prefer them too.
+            merged = replace(merged, hint=Hint(hint.mask, preferred=False))
     return merged
 
 
-def _with_hints(asked: AffinityAsked, merged: Merged) -> Merged:
+def _with_hints(
+    plugins: PluginHost, asked: HintsAsked, merged: Merged, wanted: CPUsWanted | None, observer: Observer | None
+) -> Merged:
     """Merge once more, with the hints of plugins; what comes out counts when it is as good as before."""
-    settings, plugins, providers = asked.settings, asked.plugins, asked.providers
-    wanted = _wanted(plugins, settings.cpu, providers, asked.pod, asked.container)
     if wanted is None or merged.hint.mask is None:
         return merged
-    nodes = plugins.hinted(providers.cpu, wanted, asked.observer)
+    nodes = plugins.hinted(asked.providers.cpu, wanted, observer)
     if not nodes or nodes == merged.hint.mask:
         return merged
     own: ResourceHints = {PROVIDER: Hints(preferred=(nodes,))}
-    again = merge(settings.topology_policy, merge_entries((*asked.given, own)), settings.numa)
+    again = merge(asked.policy, merge_entries((*asked.given, own)), asked.settings.numa)
     after = again.hint.mask
     if not again.admitted or again.hint.preferred != merged.hint.preferred or after is None:
         return merged
-    if after.bit_count() != merged.hint.mask.bit_count():
-        return merged
-    asked.chosen(", ".join(plugins.names(PluginPlacement.HINT_PROVIDER)), merged.hint.mask, again.hint.mask)
-    return again
+    return again if after.bit_count() == merged.hint.mask.bit_count() else merged
 
 
-def _wanted(
-    plugins: PluginHost, policy: StaticPolicy | None, providers: Providers, pod: Pod, container: str
-) -> CPUsWanted | None:
+def _wanted(plugins: PluginHost, asked: HintsAsked, pod: Pod, container: str) -> CPUsWanted | None:
     """Return the request about which plugins give hints; None for one that needs no CPUs or has them."""
+    policy, providers = asked.settings.cpu, asked.providers
     if policy is None or pod.uid in providers.cpu.pods or policy.gates.leaves_out(pod):
         return None
     held = providers.cpu.assignments.get(pod.uid, {})
@@ -302,26 +296,15 @@ def _wanted(
     return wanted
 
 
-def _cpus_first(asked: AffinityAsked, merged: Merged) -> Merged:
-    """Offer the CPU manager's own preferred nodes where the merge of all is not preferred."""
+def _cpus_alone(asked: HintsAsked, merged: Merged) -> Hint | None:
+    """Return the CPU manager's own preferred hint where the merge of all is not preferred and could be that."""
     _, cpus, memory = asked.given
     if merged.hint.preferred or not cpus:
-        return merged
-    settings = asked.settings
-    alone = merge(BEST_EFFORT, merge_entries((cpus,)), settings.numa).hint
+        return None
+    alone = merge(BEST_EFFORT, merge_entries((cpus,)), asked.settings.numa).hint
     if not alone.preferred or alone.mask is None or alone.mask == merged.hint.mask:
-        return merged
-    if not _memory_can_follow(memory, alone.mask):
-        return merged
-    found = asked.plugins.affinity(
-        asked.pod, asked.container, settings.topology_policy, merged.hint, alone, asked.observer
-    )
-    if found is None:
-        return merged
-    name, hint = found
-    asked.chosen(name, merged.hint.mask, hint.mask)
-    # The nodes are the CPU manager's, and it does not learn that others prefer them too.
-    return replace(merged, hint=Hint(hint.mask, preferred=False))
+        return None
+    return alone if _memory_can_follow(memory, alone.mask) else None
 
 
 def _memory_can_follow(hints: ResourceHints | None, nodes: int) -> bool:

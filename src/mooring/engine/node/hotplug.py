@@ -17,6 +17,7 @@ from collections.abc import Mapping
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask, list_text
 from mooring.engine.core.config import CPU_HOTPLUG
+from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import Observer
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
@@ -172,6 +173,18 @@ def known_cpus(node: Node) -> CPUMask:
     """Return the mask of all CPUs of the machine, offline or not."""
     topology = node.settings.topology
     return topology.all_cpus if topology is not None else NO_CPUS
+
+
+def check_known(node: Node, cpus: CPUSet, field: str) -> None:
+    """Check that the machine has some CPUs.
+
+    Raises:
+        InputError: it does not.
+    """
+    known = known_cpus(node)
+    if cpus.mask & ~known:
+        unknown = list_text(cpus.mask & ~known)
+        raise InputError(f"the machine has no CPU {unknown}", field=field, remedy=f"it has {list_text(known)}")
 
 
 def check_is_on(node: Node) -> None:

@@ -134,14 +134,14 @@ class Node:
         settings: Settings, restored: RestoredStates | None = None, observer: Observer | None = None
     ) -> Node | StartRefusal:
         """Start a kubelet on what its checkpoint files hold, or on none."""
-        started = start_managers(settings, restored or RestoredStates(), observer)
-        if started.refusal is not None:
-            return started.refusal
-        if started.cpu is None or started.memory is None:
+        cpu, memory, refusal = start_managers(settings, restored or RestoredStates(), observer)
+        if refusal is not None:
+            return refusal
+        if cpu is None or memory is None:
             raise AssertionError("a start without a refusal has both states")
         if observer is not None:
-            observer(KubeletStarted(settings, started.cpu))
-        return Node(settings, Providers(started.cpu, started.memory))
+            observer(KubeletStarted(settings, cpu))
+        return Node(settings, Providers(cpu, memory))
 
     @property
     def shared_pool(self) -> CPUSet:

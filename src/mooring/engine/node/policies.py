@@ -7,7 +7,6 @@ cm/memorymanager/memory_manager.go; spec: configuration.md section 5, topology-m
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from mooring.engine.core.bits import CPUMask, NUMAMask, mask_of
 from mooring.engine.core.config import EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY, KubeletConfig, MooringConfig
@@ -20,8 +19,6 @@ from mooring.engine.core.release import EXTENSION_GATES, FeatureGates, Release, 
 from mooring.engine.core.topology import Topology
 from mooring.engine.cpumanager.options import (
     EXCLUSIVE_RESIZE_GATE,
-    TakeError,
-    TakeRules,
     check_against_machine,
     parse_options,
 )
@@ -53,8 +50,6 @@ with lazily():
     import mooring.engine.plugins.host as plugin_host
     import mooring.engine.plugins.values as plugin_values
 
-if TYPE_CHECKING:
-    from mooring.engine.plugins.host import PluginHost
 
 MEMORY_RESIZE_GATE = "InPlacePodVerticalScalingExclusiveMemory"
 POD_DELAY_GATE = EXTENSION_GATES[SCALE_DOWN_DELAY][0]
@@ -154,7 +149,12 @@ def _static_policy(
         host = plugin_host.PluginHost(mooring.plugins, machine, keeps_hints=keeps_hints)
     reserved = explicit.mask
     if not reserved:
-        taken = _reserved(topology, rules, host, count)
+        # By the kubelet's rules, or as plugins would have them.
+        empty = CPUState(STATIC, topology.all_cpus, {})
+        found = None if host is None else host.chosen(empty, CPUsWanted(count, topology.all_cpus), None)
+        taken = take(topology, topology.all_cpus, count, rules) if found is None else found
+        if isinstance(taken, CPUsChosen):
+            taken = taken.cpus
         if isinstance(taken, Endless):
             return Fault(f"the kubelet would not return (defect {taken.defect})")
         # An error of the take counts as an empty set.
@@ -179,16 +179,6 @@ def _static_policy(
         scale_down=ScaleDown(is_on=delays, node_delay=options.scale_delay, of_pods=delays and gates[POD_DELAY_GATE]),
         chooser=host.reserving(reserved) if host is not None else None,
     )
-
-
-def _reserved(topology: Topology, rules: TakeRules, host: PluginHost | None, count: int) -> int | TakeError | Endless:
-    """Take the system's CPUs: by the kubelet's rules, or as plugins would have them."""
-    if host is not None:
-        empty = CPUState(STATIC, topology.all_cpus, {})
-        found = host.chosen(empty, CPUsWanted(count, topology.all_cpus), None)
-        if found is not None:
-            return found.cpus if isinstance(found, CPUsChosen) else found
-    return take(topology, topology.all_cpus, count, rules)
 
 
 def memory_policy(

@@ -10,6 +10,7 @@ import math
 import re
 import struct
 from collections.abc import Mapping
+from functools import reduce
 from typing import Any
 
 from mooring.engine.core.config import KubeletConfig
@@ -74,18 +75,18 @@ class Reservation:
 
     def allocatable(self, resource: str) -> int:
         """Return what pods may request: cpu in millicores, everything else in whole units."""
-        capacity, reserved = self.capacity.get(resource), self.reserved.get(resource)
-        if capacity is None:
-            return 0
-        return _whole(resource, capacity.nano - (reserved.nano if reserved is not None else 0))
+        return self._without_reserved(resource, 0)
 
     def allocatable_absolute(self, resource: str) -> int:
         """Return the same with the hard eviction threshold, the kubelet's GetNodeAllocatableAbsolute."""
+        return self._without_reserved(resource, self.eviction.nano if self.eviction and resource == "memory" else 0)
+
+    def _without_reserved(self, resource: str, more: int) -> int:
         capacity, reserved = self.capacity.get(resource), self.reserved.get(resource)
         if capacity is None:
             return 0
-        eviction = self.eviction.nano if self.eviction is not None and resource == "memory" else 0
-        return _whole(resource, capacity.nano - (reserved.nano if reserved is not None else 0) + eviction)
+        nano = capacity.nano - (reserved.nano if reserved is not None else 0) + more
+        return max(nano, 0) // (_MILLI if resource == "cpu" else 10**9)
 
     def overcommitment(self, older: ReleaseRules = NEWEST_RULES) -> Fault | None:
         """Return the resources of which more is kept than there is, as the kubelet refuses them.
@@ -100,10 +101,6 @@ class Reservation:
         }
         text = f"invalid Node Allocatable configuration. {' '.join(errors.values())}"
         return Fault(text, Cause.OVERCOMMITTED, names=tuple(errors)) if errors else None
-
-
-def _whole(resource: str, nano: int) -> int:
-    return max(nano, 0) // (_MILLI if resource == "cpu" else 10**9)
 
 
 def _go_struct(amount: Quantity, older: ReleaseRules) -> str:
@@ -147,7 +144,11 @@ def reserve(
             system["cpu"] = str(len(cpus))
         kube_amounts = _amounts(kube, "kube", older)
         system_amounts = _amounts(system, "system", older)
-        eviction = _memory_eviction(_thresholds(config, older), info.memory_capacity, "evictionHard")
+        hard = DEFAULT_EVICTION_HARD if config.eviction_hard is None else config.eviction_hard
+        if config.merge_default_eviction_settings and not older.eviction_defaults_not_merged:
+            # Up to v1.32 defaults are never merged (rule eviction-defaults-not-merged).
+            hard = {**DEFAULT_EVICTION_HARD, **hard}
+        eviction = _memory_eviction(hard, info.memory_capacity, "evictionHard")
     except _Refused as refused:
         return refused.fault
     capacity = {"cpu": Quantity.of_milli(info.num_cores * 1000), "memory": Quantity.of_bytes(info.memory_capacity)}
@@ -155,13 +156,9 @@ def reserve(
         capacity[hugepages_resource(pool.page_size)] = Quantity.of_bytes(pool.page_size * 1024 * pool.num_pages)
     reserved: dict[str, Quantity] = {}
     for resource in capacity:
-        parts = [system_amounts.get(resource), kube_amounts.get(resource)]
-        if resource == "memory":
-            parts.append(eviction)
-        total: Quantity | None = None
-        for part in parts:
-            if part is not None:
-                total = part if total is None else total + part
+        given = (system_amounts.get(resource), kube_amounts.get(resource), eviction if resource == "memory" else None)
+        parts = [part for part in given if part is not None]
+        total = reduce(Quantity.__add__, parts) if parts else None
         if total is not None and not total.is_zero:
             reserved[resource] = total
     return Reservation(cpus, reserved, capacity, eviction)
@@ -214,15 +211,6 @@ def _amounts(texts: Mapping[str, str], kind: str, older: ReleaseRules) -> dict[s
     return amounts
 
 
-def _thresholds(config: KubeletConfig, older: ReleaseRules) -> Mapping[str, str]:
-    """Return the hard thresholds; up to v1.32 defaults are never merged (rule eviction-defaults-not-merged)."""
-    if config.eviction_hard is None:
-        return DEFAULT_EVICTION_HARD
-    if config.merge_default_eviction_settings and not older.eviction_defaults_not_merged:
-        return {**DEFAULT_EVICTION_HARD, **config.eviction_hard}
-    return config.eviction_hard
-
-
 def _memory_eviction(thresholds: Mapping[str, str], memory: int, field: str) -> Quantity | None:
     """Check all thresholds and return that of ``memory.available`` as an amount."""
     found: Quantity | None = None
@@ -230,7 +218,10 @@ def _memory_eviction(thresholds: Mapping[str, str], memory: int, field: str) -> 
         if signal not in EVICTION_SIGNALS:
             raise _Refused(f"unsupported eviction signal {signal}")
         text = thresholds[signal]
-        amount = _percentage(signal, text, memory, field) if text.endswith("%") else _absolute(signal, text, field)
+        amount = _percentage(signal, text, memory, field) if text.endswith("%") else _quantity(text)
+        if amount is not None and amount.nano <= 0 and not text.endswith("%"):
+            problem = f"eviction threshold {signal} must be positive: {written(text)}"
+            raise _Refused(problem, Cause.RESERVATION, field, signal)
         if signal == "memory.available":
             found = amount
     return found
@@ -260,24 +251,16 @@ def _check_soft_eviction(values: Mapping[str, Any], memory: int) -> None:
             given = duration_text(periods[signal])
             raise _Refused(f"invalid eviction grace period specified: {given}, must be a positive value")
     for signal in sorted(reclaims):
-        _check_reclaim(signal, reclaims[signal])
+        text = reclaims[signal]
+        if text.endswith("%"):
+            if _parse_float(text.rstrip("%")) <= 0:
+                raise _Refused(f"eviction percentage minimum reclaim {signal} must be positive: {text}")
+        elif _quantity(text).nano < 0:
+            raise _Refused(f"negative eviction minimum reclaim specified for {signal}")
     for signal in sorted(soft):
         if signal not in periods and soft[signal] not in _NO_THRESHOLD:
             problem = f"grace period must be specified for the soft eviction threshold {signal}"
             raise _Refused(problem, Cause.RESERVATION, "evictionSoft", signal)
-
-
-def _check_reclaim(signal: str, text: str) -> None:
-    if text.endswith("%"):
-        if _parse_float(text.rstrip("%")) <= 0:
-            raise _Refused(f"eviction percentage minimum reclaim {signal} must be positive: {text}")
-        return
-    try:
-        negative = Quantity.parse(text).nano < 0
-    except QuantitySyntaxError as error:
-        raise _Refused(str(error)) from None
-    if negative:
-        raise _Refused(f"negative eviction minimum reclaim specified for {signal}")
 
 
 def _percentage(signal: str, text: str, memory: int, field: str) -> Quantity | None:
@@ -316,12 +299,8 @@ def _float32(value: float) -> float:
     return rounded
 
 
-def _absolute(signal: str, text: str, field: str) -> Quantity:
+def _quantity(text: str) -> Quantity:
     try:
-        amount = Quantity.parse(text)
+        return Quantity.parse(text)
     except QuantitySyntaxError as error:
         raise _Refused(str(error)) from None
-    if amount.nano <= 0:
-        problem = f"eviction threshold {signal} must be positive: {written(text)}"
-        raise _Refused(problem, Cause.RESERVATION, field, signal)
-    return amount

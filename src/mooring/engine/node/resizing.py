@@ -20,9 +20,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from mooring.engine.core.bits import NO_CPUS
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.decision import AllocationError, Endless, Observer, Placement, Rejection
+from mooring.engine.core.decision import AllocationError, Endless, Observer, Rejection
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.moment import Moment
 from mooring.engine.core.pod import Container, Pod, with_entry
@@ -37,12 +36,13 @@ from mooring.engine.node.admission import (
     TOPOLOGY_AFFINITY_ERROR,
     UNEXPECTED_ADMISSION_ERROR,
     Admission,
+    diverted,
     joined,
 )
 from mooring.engine.node.decision import NO_AFFINITY, Decision, HintsAsked
 from mooring.engine.node.facts import ResizeAccepted, ResizeRefused
-from mooring.engine.node.node import Node, made_decision, numa_of_blocks
-from mooring.engine.node.providers import Providers, hints_of_devices, policy_of
+from mooring.engine.node.node import Node, made_decision, placements_of
+from mooring.engine.node.providers import Providers, hints_of_devices, hints_of_resize, policy_of
 from mooring.engine.node.resources import check_fit
 from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.hints import Hint
@@ -98,53 +98,44 @@ class ResizeAdmission:
             self.hints, self.pod_hints = admission.hints, admission.pod_hints
             return verdict
         by_pod = self.settings.pod_scope and self.settings.topology_policy != NONE
-        refused = self._merge_pod() if by_pod else None
-        if refused is not None:
-            return refused
+        if by_pod:
+            hint = self._merged(policy_of(self.settings, self.providers, self.pod, ""), None)
+            if hint is None:
+                return _AFFINITY_ERROR
+            self.stored = {container.name: hint for container in self.pod.containers}
         for container in self.pod.containers:
             policy = policy_of(self.settings, self.providers, self.pod, container.name)
             if policy != NONE and not by_pod:
-                given = self._hints(container)
-                self.hints[container.name] = joined(given)
-                self.scored[container.name] = HintsAsked(self.settings, self.providers, given, policy)
-                hint = self._merged(given, policy)
+                hint = self._merged(policy, container)
                 if hint is None:
-                    return _affinity_error()
+                    return _AFFINITY_ERROR
                 self.stored[container.name] = hint
             refused = self._resize_cpus(container) or self._resize_memory(container)
             if refused is not None:
                 return refused
         return None
 
-    def _merge_pod(self) -> Rejection | None:
-        given, policy = self._hints(None), policy_of(self.settings, self.providers, self.pod, "")
-        self.pod_hints = joined(given)
-        self.scored[""] = HintsAsked(self.settings, self.providers, given, policy)
-        hint = self._merged(given, policy)
-        if hint is None:
-            return _affinity_error()
-        self.stored = {container.name: hint for container in self.pod.containers}
-        return None
-
-    def _merged(self, given: tuple[ResourceHints | None, ...], policy: str) -> Hint | None:
-        merged = merge(policy, merge_entries(given), self.settings.numa, self.observer)
-        return merged.hint if merged.admitted else None
-
-    def _hints(self, container: Container | None) -> tuple[ResourceHints | None, ...]:
-        """Return the hints of each manager for one container, or for the whole pod."""
+    def _merged(self, policy: str, container: Container | None) -> Hint | None:
+        """Merge the hints for one container, or for the whole pod; None when the policy does not admit."""
         given, pod, observer = self.providers, self.pod, self.observer
         cpu, memory = self.settings.cpu, self.settings.memory
         devices = hints_of_devices(self.settings, given, pod, container, observer)
         cpus = blocks = None
-        if cpu is not None and cpu.resizes and container is not None:
-            cpus = cpu_resize.container_hints(cpu, given.cpu, pod, container, observer)
-        elif cpu is not None and cpu.resizes:
-            cpus = cpu_resize.pod_hints(cpu, given.cpu, pod, observer)
-        if memory is not None and memory.resizes and container is not None:
-            blocks = memory_resize.container_hints(memory, given.memory, pod, container, observer)
-        elif memory is not None and memory.resizes:
+        if cpu is not None and cpu.resizes:
+            cpus = hints_of_resize(cpu, given.cpu, pod, container, observer)
+        if memory is not None and memory.resizes and container is None:
             blocks = memory_resize.pod_hints(memory, given.memory, pod, observer)
-        return devices, cpus, blocks
+        elif memory is not None and memory.resizes and container is not None:
+            blocks = memory_resize.container_hints(memory, given.memory, pod, container, observer)
+        hints = devices, cpus, blocks
+        name = "" if container is None else container.name
+        self.scored[name] = HintsAsked(self.settings, given, hints, policy)
+        if container is None:
+            self.pod_hints = joined(hints)
+        else:
+            self.hints[name] = joined(hints)
+        merged = merge(policy, merge_entries(hints), self.settings.numa, observer)
+        return merged.hint if merged.admitted else None
 
     def _resize_cpus(self, container: Container) -> Rejection | None:
         policy = self.settings.cpu
@@ -158,24 +149,17 @@ class ResizeAdmission:
         found = cpu_resize.resized_set(policy, state, self.pod, container, hint.mask, self.observer)
         if isinstance(found, AllocationError):
             return Rejection(found.reason or UNEXPECTED_ADMISSION_ERROR, found.message)
-        if found is not None:
-            if self._breaks_its_promise(container.name, found):
-                return _affinity_error()
-            state = taken_over(policy, state, self.pod, container.name, found, self.now, self.observer)
-            self.providers = replace(self.providers, cpu=state)
+        if found is None:
+            return None
+        if hint.mask is not None and self.settings.topology_policy in (RESTRICTED, SINGLE_NUMA_NODE):
+            # In pod scope one hint speaks for all containers: what one of them gives up counts as room for the next,
+            # also when it goes back later only. Where the new CPUs lie elsewhere, the resize succeeds in two steps.
+            new = found & ~state.assignments[self.pod.uid][container.name]
+            if new & ~near(policy, new, hint.mask):
+                return _AFFINITY_ERROR
+        state = taken_over(policy, state, self.pod, container.name, found, self.now, self.observer)
+        self.providers = replace(self.providers, cpu=state)
         return None
-
-    def _breaks_its_promise(self, container: str, cpus: int) -> bool:
-        """Tell whether a strict policy admitted a hint and new CPUs lie elsewhere.
-
-        In pod scope one hint speaks for all containers: what one of them gives up counts as room for the next, also
-        when it goes back later only. Such a resize succeeds in two steps.
-        """
-        hint, policy = self.stored.get(container, NO_AFFINITY), self.settings.cpu
-        if policy is None or hint.mask is None or self.settings.topology_policy not in (RESTRICTED, SINGLE_NUMA_NODE):
-            return False
-        new = cpus & ~self.providers.cpu.assignments[self.pod.uid][container]
-        return new & ~near(policy, new, hint.mask) != 0
 
     def _resize_memory(self, container: Container) -> Rejection | None:
         policy = self.settings.memory
@@ -189,12 +173,9 @@ class ResizeAdmission:
         return None
 
 
-def _affinity_error() -> Rejection:
-    return Rejection(TOPOLOGY_AFFINITY_ERROR, AFFINITY_MESSAGE)
-
-
+_AFFINITY_ERROR = Rejection(TOPOLOGY_AFFINITY_ERROR, AFFINITY_MESSAGE)
 _DEEDS = (CPUsMoved, ScaleDownDropped, ScaleDownStarted)
-"""Facts about what was done; all others are about what was found."""
+"""Facts about what was done; all others are about what was found. A refusal that comes later undoes them."""
 
 
 def resize(node: Node, pod: Pod, observer: Observer | None = None) -> tuple[Node, resources.Resize]:
@@ -219,13 +200,13 @@ def resize(node: Node, pod: Pod, observer: Observer | None = None) -> tuple[Node
         (old.requests, old.limits) == (new.requests, new.limits)
         for old, new in zip(before.containers, pod.containers, strict=True)
     ):
-        return idle, _answer(idle, pod.uid, accepted=False)
+        return idle, resize_state(idle, pod.uid)
     infeasible = resources.check_feasible(node.settings, node.cpu, before, pod)
     if infeasible is not None:
         rejection = Rejection(infeasible.detail, infeasible.message, infeasible.shortage)
         return _refused(idle, pod, rejection, resources.INFEASIBLE, waiting, observer)
     done: list[object] = []
-    told = _without_deeds(observer, done)
+    told = diverted(observer, _DEEDS, done)
     admission = ResizeAdmission(node.settings, before, pod, node.providers, node.moment, told, active=node.active)
     refused = admission.run()
     if refused is not None:
@@ -243,7 +224,7 @@ def resize(node: Node, pod: Pod, observer: Observer | None = None) -> tuple[Node
             observer(fact)
         observer(ResizeAccepted(pod.uid, before, pod))
     events = ("ResizeStarted",) if after.cpu.pre_assignments.get(pod.uid) else ("ResizeStarted", "ResizeCompleted")
-    return after, replace(_answer(after, pod.uid, accepted=True), events=events)
+    return after, replace(resize_state(after, pod.uid, accepted=True), events=events)
 
 
 def ask_managers(node: Node, pod: Pod) -> tuple[Node, Decision, resources.Infeasible | None]:
@@ -271,20 +252,6 @@ def ask_managers(node: Node, pod: Pod) -> tuple[Node, Decision, resources.Infeas
     return after, replace(decision, hints=admission.hints or None, pod_hints=admission.pod_hints, asked=asked), None
 
 
-def _without_deeds(observer: Observer | None, done: list[object]) -> Observer | None:
-    """Return an observer that keeps what was done in a list: a refusal that comes later undoes it."""
-    if observer is None:
-        return None
-
-    def keeping(fact: object, /) -> None:
-        if isinstance(fact, _DEEDS):
-            done.append(fact)
-        else:
-            observer(fact)
-
-    return keeping
-
-
 def _is_extended(settings: Settings) -> bool:
     """With the extension a refusal of the managers is final: room that others release later is not waited for."""
     cpu, memory = settings.cpu, settings.memory
@@ -305,7 +272,7 @@ def _refused(
     if observer is not None:
         observer(ResizeRefused(pod.uid, reason, rejection.reason, rejection.message))
     events = (f"Resize{reason}",) if is_new or (before is not None and before.pod != pod) else ()
-    return after, replace(_answer(after, pod.uid, accepted=False), events=events)
+    return after, replace(resize_state(after, pod.uid), events=events)
 
 
 def retry(node: Node, observer: Observer | None = None) -> tuple[Node, tuple[resources.Resize, ...]]:
@@ -329,15 +296,11 @@ def reconcile(node: Node, observer: Observer | None = None, spared: Collection[t
     return node if cpu is node.cpu else replace(node, providers=replace(node.providers, cpu=cpu))
 
 
-def resize_state(node: Node, uid: str) -> resources.Resize:
-    """Return the state of the resize of an active pod, without asking a manager."""
-    return _answer(node, uid, accepted=False)
-
-
-def _answer(node: Node, uid: str, *, accepted: bool) -> resources.Resize:
-    pod, cpu, waiting = node.active[uid], node.cpu, node.waiting.get(uid)
-    sets, blocks = cpu.assignments.get(uid, {}), node.memory.assignments.get(uid, {})
-    releases = resources.releases_of(cpu, uid)
+def resize_state(node: Node, uid: str, *, accepted: bool = False) -> resources.Resize:
+    """Return the state of the resize of an active pod, without asking a manager; it may have just been accepted."""
+    cpu, waiting = node.cpu, node.waiting.get(uid)
+    containers, _ = placements_of(node.providers, node.active[uid])
+    releases = dict(sorted(cpu.pre_assignments.get(uid, {}).items()))
     condition = resources.PENDING if waiting is not None else resources.IN_PROGRESS if releases else ""
     return resources.Resize(
         uid=uid,
@@ -346,10 +309,7 @@ def _answer(node: Node, uid: str, *, accepted: bool) -> resources.Resize:
         reason=waiting.reason if waiting is not None else "",
         message=waiting.rejection.message if waiting is not None else "",
         rejection=waiting.rejection if waiting is not None else None,
-        containers={
-            one.name: Placement(CPUSet(sets.get(one.name, NO_CPUS)), numa_of_blocks(blocks.get(one.name, ())))
-            for one in pod.containers
-        },
+        containers=containers,
         releases=releases,
         baseline={name: CPUSet(mask) for name, mask in cpu.baselines.get(uid, {}).items()},
         shared_pool=CPUSet(cpu.default),

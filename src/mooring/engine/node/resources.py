@@ -31,7 +31,7 @@ from mooring.engine.core.decision import Placement, Rejection, Shortage
 from mooring.engine.core.moment import Moment
 from mooring.engine.core.pod import ContainerKind, Pod, QoS
 from mooring.engine.core.quantity import Quantity
-from mooring.engine.cpumanager.state import CPUState
+from mooring.engine.cpumanager.state import CPUState, PreAssignment
 from mooring.engine.extensions.cpu_resize import check_feasible as check_cpus
 from mooring.engine.extensions.memory_resize import check_feasible as check_memory
 from mooring.engine.node.reservation import Reservation
@@ -169,19 +169,6 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class DelayedRelease:
-    """CPUs that a container releases when its delay is over."""
-
-    cpus: CPUSet
-    """What it is going to have."""
-    apply_at: Moment
-
-    def left(self, now: Moment) -> int:
-        """Return the nanoseconds until the delay is over; 0 when it is, or when the time is of another boot."""
-        return max(self.apply_at.since_boot - now.since_boot, 0) if self.apply_at.boot == now.boot else 0
-
-
-@dataclass(frozen=True, slots=True)
 class Resize:
     """The answer to one resize."""
 
@@ -196,7 +183,7 @@ class Resize:
     """The reason that the refusing check gave, such as ``OutOfcpu``."""
     containers: Mapping[str, Placement]
     """What each container holds now."""
-    releases: Mapping[str, DelayedRelease]
+    releases: Mapping[str, PreAssignment]
     """CPUs that go back later, by container."""
     baseline: Mapping[str, CPUSet]
     """What each container got at first; it never has less."""
@@ -205,12 +192,10 @@ class Resize:
     """Names of the kubelet's events that it would record."""
 
 
-def releases_of(state: CPUState, uid: str) -> dict[str, DelayedRelease]:
-    """Return what a pod's containers release later."""
-    return {
-        name: DelayedRelease(CPUSet(pre.cpus), pre.apply_at)
-        for name, pre in sorted(state.pre_assignments.get(uid, {}).items())
-    }
+def delay_left(release: PreAssignment, now: Moment) -> int:
+    """Return the nanoseconds until a delay is over; 0 when it is, or when the time is of another boot."""
+    at = release.apply_at
+    return max(at.since_boot - now.since_boot, 0) if at.boot == now.boot else 0
 
 
 def retry_order(waiting: Iterable[Waiting], active: Mapping[str, Pod]) -> list[Waiting]:
@@ -219,21 +204,13 @@ def retry_order(waiting: Iterable[Waiting], active: Mapping[str, Pod]) -> list[W
     First those that raise neither CPU nor memory requests, then by priority, then Guaranteed pods before others, then
     those that wait longest.
     """
-    deferred = [one for one in waiting if one.reason == DEFERRED]
-    return sorted(
-        deferred,
-        key=lambda one: (
-            _raises(active[one.pod.uid], one.pod),
-            -one.pod.priority,
-            one.pod.qos is not QoS.GUARANTEED,
-            one.since,
-        ),
-    )
 
+    def place(one: Waiting) -> tuple[bool, int, bool, Moment]:
+        old, new = pod_requests(active[one.pod.uid]), pod_requests(one.pod)
+        raises = any(new.get(resource, 0) > old.get(resource, 0) for resource in ("cpu", "memory"))
+        return raises, -one.pod.priority, one.pod.qos is not QoS.GUARANTEED, one.since
 
-def _raises(before: Pod, after: Pod) -> bool:
-    old, new = pod_requests(before), pod_requests(after)
-    return any(new.get(resource, 0) > old.get(resource, 0) for resource in ("cpu", "memory"))
+    return sorted((one for one in waiting if one.reason == DEFERRED), key=place)
 
 
 ANY_RESIZE = "InPlacePodVerticalScaling"
@@ -278,7 +255,19 @@ def check_feasible(settings: Settings, cpu: CPUState, before: Pod, after: Pod) -
     if before.resources != after.resources and not gates[POD_LEVEL_RESIZE]:
         return Infeasible(f"{POD_LEVEL_RESIZE} is disabled", "plr_feature_gate_off")
     refused = _by_policy(settings, before, after) or _beyond_node(settings, after)
-    return refused or _extended(settings, cpu, before, after)
+    if refused is not None:
+        return refused
+    # The extension exclusive-resize asks for each container.
+    for container in after.containers:
+        if settings.cpu is not None and settings.cpu.resizes:
+            cpus = check_cpus(settings.cpu, cpu, before, after, container)
+            if cpus is not None:
+                return Infeasible(cpus.message, cpus.reason)
+        if settings.memory is not None and settings.memory.resizes:
+            memory = check_memory(settings.memory, before, after, container)
+            if memory is not None:
+                return Infeasible(memory.message, memory.reason)
+    return None
 
 
 def _by_policy(settings: Settings, before: Pod, after: Pod) -> Infeasible | None:
@@ -324,20 +313,6 @@ def _beyond_node(settings: Settings, pod: Pod) -> Infeasible | None:
         if asked > has:
             message = f"Node didn't have enough capacity: {resource}, requested: {asked}, capacity: {has}"
             return Infeasible(message, BEYOND_NODE, Shortage(resource, asked, 0, has))
-    return None
-
-
-def _extended(settings: Settings, cpu: CPUState, before: Pod, after: Pod) -> Infeasible | None:
-    """Apply the checks of the extension exclusive-resize, container by container."""
-    for container in after.containers:
-        if settings.cpu is not None and settings.cpu.resizes:
-            cpus = check_cpus(settings.cpu, cpu, before, after, container)
-            if cpus is not None:
-                return Infeasible(cpus.message, cpus.reason)
-        if settings.memory is not None and settings.memory.resizes:
-            memory = check_memory(settings.memory, before, after, container)
-            if memory is not None:
-                return Infeasible(memory.message, memory.reason)
     return None
 
 

@@ -11,7 +11,7 @@ cpu-manager.md section 2, state-files.md section 4.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from mooring.engine.core.bits import NO_CPUS
 from mooring.engine.core.config import (
@@ -135,11 +135,11 @@ def build_settings(config: KubeletConfig, mooring: MooringConfig, info: MachineI
     built = _managers(config, mooring, gates, info, reservation)
     if isinstance(built, StartRefusal):
         return built
+    numa, cpu, memory = built
     unfit = soft_eviction_fault(config, info.memory_capacity)
     if unfit is not None:
         return StartRefusal.of("kubelet", unfit)
-    numa, cpu, memory = built
-    # The host of the node's plugins; without exclusive CPUs there is nothing that they could choose
+    # Without exclusive CPUs there is nothing that plugins could choose.
     chooser = None if cpu is None else cpu.chooser
     return Settings(
         config=config,
@@ -158,7 +158,7 @@ def build_settings(config: KubeletConfig, mooring: MooringConfig, info: MachineI
         info=info,
         replace_offline=mooring.replace_offline if CPU_HOTPLUG in mooring.extensions else "",
         device_alignments=mooring.device_alignments if DEVICE_ALIGNMENT in mooring.extensions else None,
-        plugins=(chooser if chooser is not None and isinstance(chooser, plugin_host.PluginHost) else None),
+        plugins=chooser if chooser is not None and isinstance(chooser, plugin_host.PluginHost) else None,
         release=mooring.release,
     )
 
@@ -244,15 +244,8 @@ class RestoredStates:
     """The same for the memory manager's file."""
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
-    """How far the start came."""
-
-    cpu: CPUState | None
-    """The CPU manager's state afterwards; None when it was not reached or refused."""
-    memory: MemoryState | None
-    """The memory manager's state afterwards; None when it was not reached or refused."""
-    refusal: StartRefusal | None
+Started: TypeAlias = tuple[CPUState | None, MemoryState | None, StartRefusal | None]
+"""How far a start came: each manager's state afterwards, None where it was not reached or refused, and the refusal."""
 
 
 def written(before: Settings, after: Settings, cpu: CPUState, memory: MemoryState) -> RestoredStates:
@@ -280,83 +273,57 @@ def written(before: Settings, after: Settings, cpu: CPUState, memory: MemoryStat
     return RestoredStates(cpu, memory)
 
 
-def start_managers(settings: Settings, restored: RestoredStates, observer: Observer | None = None) -> Started:
+def start_managers(
+    settings: Settings, restored: RestoredStates, observer: Observer | None = None, *, runs: bool = False
+) -> Started:
     """Start the CPU manager, then the memory manager, then check the reservation against the machine.
 
-    When the CPU manager fails the memory manager's file is neither read nor made.
+    When the CPU manager fails the memory manager's file is neither read nor made. A running kubelet can write a state
+    on which it would not start again, such as an empty shared pool (kubernetes/kubernetes#141196), or memory of a group
+    that counts on another of its nodes after a release (kubernetes/kubernetes#131253): of it only the policies are
+    checked.
 
     Args:
         settings: configuration and policies.
         restored: what the files hold.
         observer: receives what was found.
+        runs: whether the kubelet runs and has written what was read.
 
     Raises:
         KubeletCrashError: the memory manager's file has a group of nodes that do not list the same types of memory.
     """
-    cpu = _start_cpu_manager(settings, restored.cpu)
+    cpu = _read("cpu", restored.cpu, CPUState(settings.config.cpu_manager_policy, NO_CPUS, {}))
+    if isinstance(cpu, CPUState) and settings.cpu is not None and not runs:
+        contradiction = why_not_fresh(cpu) if settings.cpu.resizes else ""
+        begun = Fault(contradiction, Cause.FILE_CONTRADICTS) if contradiction else start(settings.cpu, cpu)
+        cpu = _not_begun("cpu", begun) if isinstance(begun, Fault) else begun
     if isinstance(cpu, StartRefusal):
-        return Started(None, None, cpu)
-    memory = _start_memory_manager(settings, restored.memory, observer)
+        return None, None, cpu
+    memory = _read("memory", restored.memory, MemoryState(settings.config.memory_manager_policy, {}, {}))
+    if isinstance(memory, MemoryState) and settings.memory is not None and not runs:
+        served = start_memory(settings.memory, memory, observer)
+        memory = _not_begun("memory", Fault(served, Cause.FILE_CONTRADICTS)) if isinstance(served, str) else served
     if isinstance(memory, StartRefusal):
-        return Started(cpu, None, memory)
-    overcommitted = settings.reservation.overcommitment(settings.release.rules)
-    return Started(cpu, memory, StartRefusal.of("start", overcommitted) if overcommitted else None)
+        return cpu, None, memory
+    overcommitted = None if runs else settings.reservation.overcommitment(settings.release.rules)
+    return cpu, memory, StartRefusal.of("start", overcommitted) if overcommitted else None
 
 
-def running_managers(settings: Settings, read: RestoredStates) -> Started:
-    """Return the managers of a kubelet that runs and has written what was read.
-
-    A running kubelet can write a state on which it would not start again, such as an empty shared pool
-    (kubernetes/kubernetes#141196), or memory of a group that counts on another of its nodes after a release
-    (kubernetes/kubernetes#131253): only the policies are checked.
-    """
-    cpu, memory = _read_cpu(settings, read.cpu), _read_memory(settings, read.memory)
-    if isinstance(cpu, StartRefusal):
-        return Started(None, None, cpu)
-    return Started(cpu, None, memory) if isinstance(memory, StartRefusal) else Started(cpu, memory, None)
+_State = TypeVar("_State", CPUState, MemoryState)
 
 
-def _read_cpu(settings: Settings, state: CPUState | StartRefusal | None) -> CPUState | StartRefusal:
-    policy = settings.config.cpu_manager_policy
-    if state is None:
-        return CPUState(policy, NO_CPUS, {})
-    if isinstance(state, CPUState) and state.policy != policy:
-        return other_policy("cpu", policy, state.policy)
-    return state
+def _read(manager: Manager, found: _State | StartRefusal | None, empty: _State) -> _State | StartRefusal:
+    """Return a state that was read, the empty one where there is no file, or the refusal of another policy's."""
+    if found is None:
+        return empty
+    if not isinstance(found, StartRefusal) and found.policy != empty.policy:
+        return other_policy(manager, empty.policy, found.policy)
+    return found
 
 
-def _read_memory(settings: Settings, state: MemoryState | StartRefusal | None) -> MemoryState | StartRefusal:
-    policy = settings.config.memory_manager_policy
-    if state is None:
-        return MemoryState(policy, {}, {})
-    if isinstance(state, MemoryState) and state.policy != policy:
-        return other_policy("memory", policy, state.policy)
-    return state
-
-
-def _start_cpu_manager(settings: Settings, found: CPUState | StartRefusal | None) -> CPUState | StartRefusal:
-    state = _read_cpu(settings, found)
-    if isinstance(state, StartRefusal) or settings.cpu is None:
-        return state
-    refused = why_not_fresh(state) if settings.cpu.resizes else ""
-    started = Fault(refused, Cause.FILE_CONTRADICTS) if refused else start(settings.cpu, state)
-    if isinstance(started, Fault):
-        text = f"start cpu manager error: {started.text}"
-        return StartRefusal.of("start", replace(started, text=text, names=("cpu",)))
-    return started
-
-
-def _start_memory_manager(
-    settings: Settings, found: MemoryState | StartRefusal | None, observer: Observer | None
-) -> MemoryState | StartRefusal:
-    state = _read_memory(settings, found)
-    if isinstance(state, StartRefusal) or settings.memory is None:
-        return state
-    started = start_memory(settings.memory, state, observer)
-    if isinstance(started, str):
-        text = f"start memory manager error: {started}"
-        return StartRefusal.of("start", Fault(text, Cause.FILE_CONTRADICTS, names=("memory",)))
-    return started
+def _not_begun(manager: Manager, fault: Fault) -> StartRefusal:
+    text = f"start {manager} manager error: {fault.text}"
+    return StartRefusal.of("start", replace(fault, text=text, names=(manager,)))
 
 
 Manager: TypeAlias = Literal["cpu", "memory"]

@@ -81,16 +81,6 @@ def _minimum_age_errors(given: Given) -> Iterator[str]:
         yield f"imageMinimumGCAge {duration_text(age)} must not be negative"
 
 
-def _max_pods_errors(given: Given) -> Iterator[str]:
-    if given.config.max_pods < 0:
-        yield f"maxPods (--max-pods) {given.config.max_pods} must not be a negative number"
-
-
-def _pods_per_core_errors(given: Given) -> Iterator[str]:
-    if given.config.pods_per_core < 0:
-        yield f"podsPerCore (--pods-per-core) {given.config.pods_per_core} must not be a negative number"
-
-
 def _run_once_errors(given: Given) -> Iterator[str]:
     if given.get("runOnce") and not given.older.run_once_accepted:
         yield "runOnce (--runOnce) true, Runonce mode has been deprecated and should not be set"
@@ -151,7 +141,11 @@ def _reserved_memory_errors(given: Given) -> Iterator[str | Fault]:
                     f"the limit type {quote(resource)} for NUMA node {entry.numa_node} is not supported, "
                     "only [memory hugepages-<HugePageSize>] is accepted"
                 )
-            if _is_zero(entry.limits[resource]):
+            try:
+                is_zero = Quantity.parse(entry.limits[resource]).is_zero
+            except QuantitySyntaxError:
+                is_zero = False
+            if is_zero:
                 text = f"reserved memory may not be zero for NUMA node {entry.numa_node} and resource {quote(resource)}"
                 yield Fault(text, field="reservedMemory", names=(resource,), node=entry.numa_node)
             key = (entry.numa_node, resource)
@@ -162,13 +156,6 @@ def _reserved_memory_errors(given: Given) -> Iterator[str | Fault]:
                 )
                 yield Fault(text, field="reservedMemory", names=(resource,), node=entry.numa_node)
             seen.add(key)
-
-
-def _is_zero(text: str) -> bool:
-    try:
-        return Quantity.parse(text).is_zero
-    except QuantitySyntaxError:
-        return False
 
 
 _ROUTINE: Final = "checks objects of another API"
@@ -192,9 +179,9 @@ CHECKS: Final[tuple[StartCheck, ...]] = (
     range_check("kubeAPIQPS (--kube-api-qps)", "negative"),
     number_check("nodeStatusMaxImages (--node-status-max-images)", -1, 2**31, "must be -1 or greater"),
     range_check("maxOpenFiles (--max-open-files)", "negative"),
-    StartCheck("maxPods", _max_pods_errors),
+    range_check("maxPods (--max-pods)", "negative"),
     number_check("oomScoreAdj (--oom-score-adj)", -1000, 1000, "must be between -1000 and 1000, inclusive"),
-    StartCheck("podsPerCore", _pods_per_core_errors),
+    range_check("podsPerCore (--pods-per-core)", "negative"),
     range_check("port (--port)", "port", zero=True),
     number_check("readOnlyPort (--read-only-port)", 1, 65535, "must be between 0 and 65535, inclusive", zero=True),
     range_check("registryBurst (--registry-burst)", "negative"),

@@ -16,6 +16,7 @@ from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.decision import Fault
 from mooring.engine.core.gotext import duration_text, float_text, quote
 from mooring.engine.core.release import FeatureGates, ReleaseRules
+from mooring.engine.releases.config_fields import READ_FIELDS
 from mooring.engine.releases.rule import RELEASE_NAMES
 from mooring.lazy import dataclass
 
@@ -33,8 +34,9 @@ class Given:
     release: str
 
     def get(self, field: str, default: Any = None) -> Any:
-        """Return a value of a field that is only checked; the default where it is absent."""
-        return self.config.checked.values.get(field, default)
+        """Return the value of a field; the default where one that is only checked is absent."""
+        read = READ_FIELDS.get(field)
+        return self.config.checked.values.get(field, default) if read is None else read.of(self.config)
 
     def filled(self, field: str, default: Any) -> Any:
         """Return the value of a field of which nothing, zero too, means the default."""

@@ -23,7 +23,7 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import NO_RESOURCES, Container, ContainerKind, Pod, PodResources, QoS, ResourceList
 from mooring.engine.extensions.device_alignment import check_annotation as check_alignment
 from mooring.engine.kubelet.events import Amounts, Offline, Online, Resizing
-from mooring.engine.node.isolation import check_mixing
+from mooring.engine.node.providers import check_mixing
 from mooring.inputs.decoding.fields import as_mapping, mapping_at, name_at, text_at, texts_at, within, wrong_kind
 from mooring.inputs.decoding.quantities import resource_list, saturated
 from mooring.inputs.pods import pod_fields
