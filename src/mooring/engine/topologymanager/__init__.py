@@ -17,7 +17,8 @@ from mooring.engine.core.decision import Fault
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.gotext import quote
 from mooring.engine.topologymanager.hints import Hint, Hints, NUMAInfo
-from mooring.engine.topologymanager.merge import NONE, POLICIES, SINGLE_NUMA_NODE, TopologyOptions, merge, parse_options
+from mooring.engine.topologymanager.merge import NONE, POLICIES, SINGLE_NUMA_NODE, TopologyOptions, parse_options
+from mooring.engine.topologymanager.merge import merge as merged_under
 from mooring.engine.topologymanager.wide import ResourceHints, merge_entries
 from mooring.lazy import dataclass
 
@@ -83,7 +84,7 @@ def merge_hints(
         info = NUMAInfo(info.nodes, rows)
     grouped = _grouped_for_single if policy == SINGLE_NUMA_NODE else _grouped
     asked = [_provider_hints(provider, position, grouped) for position, provider in enumerate(providers)]
-    merged = merge(policy, merge_entries(asked), info)
+    merged = merged_under(policy, merge_entries(asked), info)
     return _result(merged.hint.mask, preferred=merged.hint.preferred, admitted=merged.admitted)
 
 
