@@ -290,6 +290,7 @@ def test_a_reload_makes_plugins_anew_or_is_refused(node: Node) -> None:
     agent, _ = agent_with(node, "good")
     before = agent.holder.state.kubelet.settings.plugins
     assert before is not None
+    assert before.choice.watch is not None
     before.choice.watch.give_up("good")
     assert node.status["plugins"][0]["givenUp"]
     agent.reload()

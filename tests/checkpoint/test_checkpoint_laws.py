@@ -298,6 +298,14 @@ def test_data_of_another_shape_with_a_right_checksum_is_read_alike(text: str, da
     assert_read_alike(json.dumps(outer, separators=(",", ":"), ensure_ascii=False))
 
 
+@given(texts)
+def test_wrong_checksums_are_never_taken(text: str) -> None:
+    for name in ("checksum", "dataChecksum"):
+        outer = json.loads(text)
+        outer[name] ^= 1
+        assert_read_alike(json.dumps(outer, separators=(",", ":"), ensure_ascii=False))
+
+
 @pytest.mark.corpus
 def test_recorded_state_files_are_read_alike() -> None:
     seen: set[str] = set()

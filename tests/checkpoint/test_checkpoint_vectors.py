@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mooring.engine.checkpoint.checksum as hashing
+from mooring.engine.checkpoint import gotypes
 from mooring.engine.checkpoint.checksum import data_checksum, legacy_checksum
 from mooring.engine.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3, load_cpu_state
 from mooring.engine.checkpoint.formats import describe_format
@@ -19,9 +21,6 @@ from mooring.engine.checkpoint.gojson import decode
 from mooring.engine.checkpoint.goscan import parse
 from mooring.engine.checkpoint.gotypes import (
     CPU_LEGACY_NAME,
-    CPU_V1,
-    CPU_V2,
-    CPU_V3,
     MEMORY_LEGACY_NAME,
     MEMORY_V1,
     MEMORY_V2,
@@ -38,10 +37,6 @@ from mooring.engine.node.settings import not_restored
 
 Members = dict[str, Any]
 ENTRIES = {"pod": {"container1": "4-6", "container2": "1-3"}}
-KEP_ENTRIES = {"pod1": {"container1": "5-6", "container2": "3-4"}}
-KEP_PODS = {"pod2": {"cpuSet": "7-9"}}
-TWO = {"pod": {"container1": "4-6", "container2": "7-9"}}
-FIELD_ENTRIES = {"235148fe-393f-47a8-a17d-bd55bc1a836b": {"cgroup1-0": "1,13"}}
 
 
 def checksum(struct: GoStruct, name: str, members: Members) -> int:
@@ -50,47 +45,18 @@ def checksum(struct: GoStruct, name: str, members: Members) -> int:
     return legacy_checksum(struct, value, name)
 
 
-def cpu(policy: str, default: str, entries: object = None, pods: object = None) -> Members:
-    members: Members = {"policyName": policy, "defaultCpuSet": default}
-    if entries is not None:
-        members["entries"] = entries
-    if pods is not None:
-        members["podEntries"] = pods
-    return members
+VECTORS = [
+    json.loads(line)
+    for line in Path(__file__).with_name("checksum_vectors.jsonl").read_text(encoding="utf-8").splitlines()
+]
+"""By number (raw: under the name of the structure itself)."""
 
 
-ROWS = (
-    ("1", CPU_V2, cpu("static", "0-63"), 1058907510),
-    ("2", CPU_V2, cpu("static", "2-15,17-31,34-47,49-63"), 4141502832),
-    ("3", CPU_V2, cpu("none", "4-6"), 354655845),
-    ("4", CPU_V2, cpu("none", "1-3", ENTRIES), 3610638499),
-    ("5", CPU_V2, cpu("static", "7-9", ENTRIES), 964019483),
-    ("5-raw", CPU_V2, cpu("static", "7-9", ENTRIES), 1692845551),
-    ("6", CPU_V2, cpu("none", "1.3"), 3021697696),
-    ("7", CPU_V2, cpu("none", "1-3", {"pod": {"container1": "4-6", "container2": "asd"}}), 962272150),
-    ("8", CPU_V2, cpu("static", "0,2-12,14-23", FIELD_ENTRIES), 1552716370),
-    ("9-left", CPU_V1, cpu("none", "1-3"), 1694838852),
-    ("9-right", CPU_V1, cpu("static", "7-9", {"containerID1": "4-6", "containerID2": "1-3"}), 2026311253),
-    ("10", CPU_V3, cpu("none", "1-3", ENTRIES, {"pod": {"cpuSet": "4-6"}}), 2649431787),
-    ("11", CPU_V3, cpu("static", "1-2", KEP_ENTRIES, KEP_PODS), 766259872),
-    ("11-raw", CPU_V3, cpu("static", "1-2", KEP_ENTRIES, KEP_PODS), 2284712151),
-    ("12-raw", CPU_V3, cpu("static", "7-9", ENTRIES), 1942532442),
-    ("13-v2", CPU_V2, cpu("static", "1-3", TWO), 428551915),
-    ("13-v3", CPU_V3, cpu("static", "1-3", TWO), 1659543133),
-    ("more-v2", CPU_V2, cpu("static", "0,5-15", {"gu-pod-1-uid": {"gu-container-1": "1-4"}}), 3203987209),
-    (
-        "more-v3",
-        CPU_V3,
-        cpu("static", "0,5-7", {"p": {"c1": "1-2", "c2": "3-4"}}, {"p": {"cpuSet": "1-4"}}),
-        2096508218,
-    ),
-)
-"""Number (raw: under the name of the structure itself), structure, members, checksum."""
-
-
-@pytest.mark.parametrize(("number", "struct", "members", "expected"), ROWS, ids=[row[0] for row in ROWS])
-def test_cpu_checksums(number: str, struct: GoStruct, members: Members, expected: int) -> None:
-    assert checksum(struct, struct.name if number.endswith("raw") else CPU_LEGACY_NAME, members) == expected
+@pytest.mark.parametrize("vector", VECTORS, ids=[vector["number"] for vector in VECTORS])
+def test_cpu_checksums(vector: dict[str, Any]) -> None:
+    struct = getattr(gotypes, vector["type"])
+    name = struct.name if vector["number"].endswith("raw") else CPU_LEGACY_NAME
+    assert checksum(struct, name, vector["members"]) == vector["checksum"]
 
 
 DATA = {
@@ -148,7 +114,8 @@ def load(members: Members, policy: str = "none", *, gates: bool = False) -> CPUS
 def with_data(number: int) -> Members:
     """Return a V4 file whose embedded part is wrong throughout: the kubelet must not look at it."""
     data, value = DATA[number]
-    return cpu("other", "100-200") | {"checksum": 1234, "data": data, "dataChecksum": value}
+    old = {"policyName": "other", "defaultCpuSet": "100-200", "checksum": 1234}
+    return old | {"data": data, "dataChecksum": value}
 
 
 @pytest.mark.parametrize(

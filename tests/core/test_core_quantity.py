@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from fractions import Fraction
 from itertools import product
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -11,137 +14,19 @@ from hypothesis import strategies as st
 
 from mooring.engine.core.gotext import INT64_MAX, INT64_MIN, GoSyntaxError, atoi, duration_text, parse_bool, quote
 from mooring.engine.core.quantity import (
-    FORMAT_WRONG,
     LONGEST_TEXT,
-    NUMBER_WRONG,
-    SUFFIX_WRONG,
     Quantity,
     QuantityFormat,
     QuantitySyntaxError,
 )
 
-# text, Value(), MilliValue() (both overflow as they do in Go), AsInt64() or None, canonical text, format
-READ: list[tuple[str, int, int, int | None, str, str]] = [
-    ("0", 0, 0, 0, "0", "DecimalSI"),
-    ("-0", 0, 0, 0, "0", "DecimalSI"),
-    ("00", 0, 0, 0, "0", "DecimalSI"),
-    ("-", 0, 0, 0, "0", "DecimalSI"),
-    ("+", 0, 0, 0, "0", "DecimalSI"),
-    (".", 0, 0, 0, "0", "DecimalSI"),
-    ("-.", 0, 0, 0, "0", "DecimalSI"),
-    ("Ki", 0, 0, 0, "0", "BinarySI"),
-    ("m", 0, 0, None, "0", "DecimalSI"),
-    ("5", 5, 5000, 5, "5", "DecimalSI"),
-    ("+5", 5, 5000, 5, "5", "DecimalSI"),
-    ("007", 7, 7000, 7, "7", "DecimalSI"),
-    ("-5", -5, -5000, -5, "-5", "DecimalSI"),
-    ("1.5", 2, 1500, None, "1500m", "DecimalSI"),
-    (".5", 1, 500, None, "500m", "DecimalSI"),
-    ("1.", 1, 1000, 1, "1", "DecimalSI"),
-    ("0.1", 1, 100, None, "100m", "DecimalSI"),
-    ("0.0001m", 1, 1, None, "100n", "DecimalSI"),
-    ("1n", 1, 1, None, "1n", "DecimalSI"),
-    ("999999999n", 1, 1000, None, "999999999n", "DecimalSI"),
-    ("1.0000000001", 2, 1001, None, "1000000001n", "DecimalSI"),
-    ("1000m", 1, 1000, None, "1", "DecimalSI"),
-    ("1500m", 2, 1500, None, "1500m", "DecimalSI"),
-    ("1000u", 1, 1, None, "1m", "DecimalSI"),
-    ("2k", 2000, 2000000, 2000, "2k", "DecimalSI"),
-    ("1500k", 1500000, 1500000000, 1500000, "1500k", "DecimalSI"),
-    ("1E", 1000000000000000000, 0, 1000000000000000000, "1E", "DecimalSI"),
-    ("1000E", 0, 0, None, "1", "DecimalSI"),
-    ("1Ki", 1024, 1024000, 1024, "1Ki", "BinarySI"),
-    ("1023Ki", 1047552, 1047552000, 1047552, "1023Ki", "BinarySI"),
-    ("1024Ki", 1048576, 1048576000, 1048576, "1Mi", "BinarySI"),
-    ("1.5Gi", 1610612736, 1610612736000, None, "1536Mi", "BinarySI"),
-    ("0.5Gi", 536870912, 536870912000, None, "512Mi", "BinarySI"),
-    ("0.0001Ki", 1, 103, None, "102400u", "DecimalSI"),
-    ("0.5Ki", 512, 512000, None, "512", "BinarySI"),
-    ("1.0000001Ki", 1025, 1024001, None, "1024000102400n", "BinarySI"),
-    ("7Ei", 8070450532247928832, -9223372036854775808, None, "7Ei", "BinarySI"),
-    ("8Ei", 9223372036854775807, -1000, None, "9223372036854775807", "BinarySI"),
-    ("9Ei", 9223372036854775807, -1000, None, "9223372036854775807", "BinarySI"),
-    ("-9Ei", -9223372036854775807, 1000, None, "-9223372036854775807", "BinarySI"),
-    ("512Pi", 576460752303423488, 4611686018427387904, None, "512Pi", "BinarySI"),
-    ("99999999999Ki", 102399999998976, 102399999998976000, 102399999998976, "99999999999Ki", "BinarySI"),
-    ("100000000000Ki", 102400000000000, 102400000000000000, None, "97656250Mi", "BinarySI"),
-    ("1e3", 1000, 1000000, 1000, "1e3", "DecimalExponent"),
-    ("1E3", 1000, 1000000, 1000, "1e3", "DecimalExponent"),
-    ("12e6", 12000000, 12000000000, 12000000, "12e6", "DecimalExponent"),
-    ("1e-3", 1, 1, None, "1e-3", "DecimalExponent"),
-    ("1e-9", 1, 1, None, "1e-9", "DecimalExponent"),
-    ("1e-10", 1, 1, None, "1e-9", "DecimalExponent"),
-    ("1e+2", 100, 100000, 100, "100", "DecimalExponent"),
-    ("1e0", 1, 1000, 1, "1", "DecimalExponent"),
-    ("1e30", 0, 0, None, "1e30", "DecimalExponent"),
-    ("1e4294967297", 10, 10000, 10, "10", "DecimalExponent"),
-    ("9223372036854775807", 9223372036854775807, -1000, None, "9223372036854775807", "DecimalSI"),
-    ("9223372036854775808", -9223372036854775808, 0, None, "9223372036854775808", "DecimalSI"),
-    (
-        "999999999999999999",
-        999999999999999999,
-        3875820019684211736,
-        999999999999999999,
-        "999999999999999999",
-        "DecimalSI",
-    ),
-    ("1000000000000000000", 1000000000000000000, 3875820019684212736, None, "1E", "DecimalSI"),
-    ("123456789012345678901", -5670419503621182411, -7269072992350064888, None, "123456789012345678901", "DecimalSI"),
-    ("100000000000000000k", 7766279631452241920, 200376420520689664, None, "100E", "DecimalSI"),
-    ("0.000000000000000000001", 1, 1, None, "1n", "DecimalSI"),
-    ("1.23456789012345678901", 2, 1235, None, "1234567891n", "DecimalSI"),
-    ("-1.5", -2, -1500, None, "-1500m", "DecimalSI"),
-    ("e5", 0, 0, 0, "0", "DecimalExponent"),
-    ("n", 0, 0, None, "0", "DecimalSI"),
+VECTORS = [
+    json.loads(line)
+    for line in Path(__file__).with_name("quantity_vectors.jsonl").read_text(encoding="utf-8").splitlines()
 ]
+"""What the library says: Value(), MilliValue() (both overflow as they do in Go), AsInt64() or null, the canonical text
+and the format of a text; why it refuses one; the canonical text and AsInt64() of a sum."""
 
-REFUSED = [
-    ("", FORMAT_WRONG),
-    (" 1", FORMAT_WRONG),
-    ("1 ", FORMAT_WRONG),
-    ("K", SUFFIX_WRONG),
-    ("5K", SUFFIX_WRONG),
-    ("1Gib", FORMAT_WRONG),
-    ("1.1.1", FORMAT_WRONG),
-    ("5i", SUFFIX_WRONG),
-    ("abc", FORMAT_WRONG),
-    ("e", SUFFIX_WRONG),
-    ("-Ei", NUMBER_WRONG),
-    ("Ei", NUMBER_WRONG),
-    ("Pi", NUMBER_WRONG),
-    ("e-10", NUMBER_WRONG),
-    ("1e99999999999999999999", SUFFIX_WRONG),
-    ("1e9223372036854775808", SUFFIX_WRONG),
-    ("1e+", SUFFIX_WRONG),
-    ("１", FORMAT_WRONG),
-    ("0x10", FORMAT_WRONG),
-    ("1_000", FORMAT_WRONG),
-    ("Infinity", FORMAT_WRONG),
-    ("nan", FORMAT_WRONG),
-    ("1,5", FORMAT_WRONG),
-    ("5%", FORMAT_WRONG),
-    ("1\n", FORMAT_WRONG),
-]
-
-# left, right, text of the sum, AsInt64() of the sum
-SUMS: list[tuple[str, str, str, int | None]] = [
-    ("1", "1000m", "2", None),
-    ("1000m", "1", "2", None),
-    ("1Gi", "1", "1073741825", 1073741825),
-    ("1", "1Gi", "1073741825", 1073741825),
-    ("0", "1Gi", "1Gi", 1073741824),
-    ("1Gi", "0", "1Gi", 1073741824),
-    ("0.5Gi", "0.5Gi", "1Gi", None),
-    ("1e3", "1k", "2e3", 2000),
-    ("1500m", "500m", "2", None),
-    ("8Ei", "8Ei", "18446744073709551614", None),
-    ("9223372036854775807", "1", "9223372036854775808", None),
-    ("1n", "1E", "1000000000000000000000000001n", None),
-    ("0", "0.5Gi", "512Mi", None),
-    ("0m", "1", "1", 1),
-    ("1", "0m", "1", 1),
-    ("999999999999999999k", "1", "999999999999999999001", None),
-]
 
 POWERS = {
     **{letter: Fraction(10) ** power for letter, power in zip("num", (-9, -6, -3), strict=True)},
@@ -171,24 +56,20 @@ def rounded(amount: Fraction, parts: int) -> int:
     return int(-size if amount < 0 else size)
 
 
-@pytest.mark.parametrize(("text", "value", "milli", "exact", "canonical", "form"), READ)
-def test_reads_like_kubernetes(text: str, value: int, milli: int, exact: int | None, canonical: str, form: str) -> None:
-    quantity = Quantity.parse(text)
-    assert (quantity.units, quantity.milli, quantity.as_int64()) == (value, milli, exact)
-    assert (str(quantity), quantity.format.value) == (canonical, form)
-
-
-@pytest.mark.parametrize(("text", "message"), REFUSED)
-def test_refuses_with_the_text_of_kubernetes(text: str, message: str) -> None:
-    with pytest.raises(QuantitySyntaxError) as error:
-        Quantity.parse(text)
-    assert str(error.value) == message
-
-
-@pytest.mark.parametrize(("left", "right", "canonical", "exact"), SUMS)
-def test_adds_like_kubernetes(left: str, right: str, canonical: str, exact: int | None) -> None:
-    total = Quantity.parse(left) + Quantity.parse(right)
-    assert (str(total), total.as_int64()) == (canonical, exact)
+@pytest.mark.parametrize("vector", VECTORS, ids=repr)
+def test_texts_are_read_refused_and_added_like_kubernetes(vector: dict[str, Any]) -> None:
+    if "refused" in vector:
+        with pytest.raises(QuantitySyntaxError) as error:
+            Quantity.parse(vector["text"])
+        assert str(error.value) == vector["refused"]
+        return
+    if "left" in vector:
+        quantity = Quantity.parse(vector["left"]) + Quantity.parse(vector["right"])
+    else:
+        quantity = Quantity.parse(vector["text"])
+        assert (quantity.units, quantity.milli) == (vector["value"], vector["milli"])
+        assert quantity.format.value == vector["format"]
+    assert (str(quantity), quantity.as_int64()) == (vector["canonical"], vector["exact"])
 
 
 @given(texts)

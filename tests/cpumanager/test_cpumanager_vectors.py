@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.cpumanager.machines import fixture, laid_out, mask, text, true_counts
@@ -10,97 +13,21 @@ from tests.cpumanager.machines import fixture, laid_out, mask, text, true_counts
 from mooring.engine.core.decision import Endless
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.topology import CPUPlace, Topology, build_topology
-from mooring.engine.cpumanager.options import TakeRules
+from mooring.engine.cpumanager.options import CPUOptions, TakeRules
 from mooring.engine.cpumanager.take import take
 
-SPREAD = TakeRules(spread=True)
-UNCORE = TakeRules(uncore=True)
-ALL = "2,4,6,8,10"
-
-PACKED = [
-    ("1S8", "0-7", 1, TakeRules(), "0"),
-    ("1S8", "0-7", 2, TakeRules(), "0,4"),
-    ("1S8", "0-7", 8, TakeRules(), "0-7"),
-    ("1S8", "1,3,5-7", 1, TakeRules(), "6"),
-    ("1S8", "0-3,6", 2, TakeRules(), "2,6"),
-    ("2S12", "0-11", 6, TakeRules(), f"0,{ALL}"),
-    ("2S12", "0-11", 8, TakeRules(), "0-2,4,6-8,10"),
-    ("2S12", "1-5,7-11", 1, TakeRules(), "2"),
-    ("2S4N80", "0-79", 20, TakeRules(), "0-9,40-49"),
-    ("2S4N80", "0-79", 40, TakeRules(), "0-19,40-59"),
-    ("2S4N80", "0-79", 60, TakeRules(), "0-29,40-69"),
-    ("2S4N80", "0-79", 64, TakeRules(), "0-31,40-71"),
-    ("2S4N80", "10-39,50-79", 20, TakeRules(), "10-19,50-59"),
-    ("2S4N80", "1-39,41-79", 60, TakeRules(), "10-39,50-79"),
-    ("U1", "1-15", 10, UNCORE, "1-2,4-11"),
-    ("2S12", "1-5,7-11", 1, UNCORE, "1"),
-    ("U2", "0-15", 4, UNCORE, "0-3"),
-    ("U2", "2-15", 6, UNCORE, "2-7"),
-    ("U2", "8-15", 4, UNCORE, "8-11"),
-    ("UM", "3-8,12", 2, UNCORE, "4-5"),
-    ("US", "2-7,10-15", 6, UNCORE, "4-6,12-14"),
-    ("US", "1-7,9-15", 10, UNCORE, "1,4-7,9,12-15"),
-    ("1S8", "0-7", 3, SPREAD, "0-2"),
-    ("2S12", "0-11", 2, SPREAD, "0,2"),
-    ("2S12", "0-11", 3, SPREAD, "0,2,4"),
-    ("2S12", "0-11", 6, SPREAD, f"0,{ALL}"),
-    ("2S12", "0-11", 8, SPREAD, "0-4,6,8,10"),
-    ("2S4N80", "0-79", 8, SPREAD, "0-7"),
+VECTORS = [
+    json.loads(line)
+    for line in Path(__file__).with_name("placement_vectors.jsonl").read_text(encoding="utf-8").splitlines()
 ]
-
-
-@pytest.mark.parametrize(("name", "available", "need", "rules", "expected"), PACKED)
-def test_packed_spread_and_uncore_placements(
-    name: str, available: str, need: int, rules: TakeRules, expected: str
-) -> None:
-    assert text(take(fixture(name), mask(available), need, rules)) == expected
-
-
-ONE = TakeRules(distribute=True)
 TWO = TakeRules(distribute=True, whole_cores=True)
-ALIGNED = TakeRules(distribute=True, align_by_socket=True)
-LARGE = "0,128,30,31,158,159,43-47,171-175,62,63,190,191,75-79,203-207,94,96,222,223,101-111,229-239,126,127,254,255"
-QUARTERS = "0-8,10-18,20-39,40-48,50-58,60-79"
-
-DISTRIBUTED = [
-    ("2S12", "0-11", 8, ONE, "0-3,6-9"),
-    ("2S12", "1-5,7-11", 1, ONE, "1"),
-    ("2S12", "1-5,7-11", 1, TWO, "2"),
-    ("2S4N80", "0-79", 64, ONE, "0-7,10-17,20-27,30-37,40-47,50-57,60-67,70-77"),
-    ("2S4N80", "0-79", 48, ONE, "0-7,10-17,20-27,40-47,50-57,60-67"),
-    ("2S4N80", "1-29,32-39,41-69,72-79", 48, ONE, "1-8,10-17,20-27,41-48,50-57,60-67"),
-    ("2S4N80", "2-29,31-39,42-69,71-79", 48, ONE, "10-17,20-27,31-38,50-57,60-67,71-78"),
-    (
-        "2S4N80",
-        "0-2,10-12,20-22,30-32,40,41,50,51,60,61,70,71",
-        16,
-        ONE,
-        "0-1,10-11,20-21,30-31,40-41,50-51,60-61,70-71",
-    ),
-    ("2S4N80", "0-79", 26, ONE, "0-6,10-16,40-45,50-55"),
-    ("2S4N80", "0-79", 26, TWO, "0-6,10-15,40-46,50-55"),
-    ("2S4N80", "0-79", 62, ONE, "0-7,10-17,20-27,30-37,40-47,50-57,60-66,70-76"),
-    ("2S4N80", "0-79", 62, TWO, "0-7,10-17,20-27,30-36,40-47,50-57,60-67,70-76"),
-    ("2S4N80", QUARTERS, 62, ONE, "0-7,10-17,20-27,30-37,40-46,50-56,60-67,70-77"),
-    ("2S4N80", QUARTERS, 62, TWO, "0-7,10-16,20-27,30-37,40-47,50-56,60-67,70-77"),
-    (
-        "2S4N80",
-        "0-3,10-13,20-23,30-36,40-43,50-53,60-63,70-76",
-        34,
-        ONE,
-        "0-3,10-13,20-23,30-34,40-43,50-53,60-63,70-74",
-    ),
-    ("2S8N256", LARGE, 28, ONE, "43-47,75-79,96,101-105,171-174,203-206,229-232"),
-    ("2S4N80b", "1-15", 6, ALIGNED, "1,3,5,7,9,11"),
-    ("2S4N80b", "1-9,12,13,16,17", 6, ALIGNED, "1,3,5,7,9,13"),
-    ("2S4N80b", "1-9,12,13,16,17", 6, ONE, "1,4-5,8-9,12"),
-    ("2S4N80b", "1-5,8,9,12,13", 6, ALIGNED, "1,4-5,8-9,12"),
-]
 
 
-@pytest.mark.parametrize(("name", "available", "need", "rules", "expected"), DISTRIBUTED)
-def test_distributed_placements(name: str, available: str, need: int, rules: TakeRules, expected: str) -> None:
-    assert text(take(fixture(name), mask(available), need, rules)) == expected
+@pytest.mark.parametrize("vector", VECTORS, ids=repr)
+def test_placements_are_those_of_the_kubelets_tests(vector: dict[str, Any]) -> None:
+    rules = CPUOptions(frozenset(vector["options"])).take_rules(frozenset())
+    cpus = take(fixture(vector["machine"]), mask(vector["available"]), vector["need"], rules)
+    assert text(cpus) == vector["cpus"]
 
 
 def test_the_published_endless_loop_is_reported_and_its_fix_places_whole_cores() -> None:

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from mooring.engine.core.bits import NUMAMask, mask_of
+from mooring.engine.core.decision import AllocationError, Observer
 from mooring.engine.core.pod import Container, ContainerKind, Pod, PodLevelGates, PodResources, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.memorymanager.policy import MemoryPolicy
-from mooring.engine.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
+from mooring.engine.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState, ReusableMemory
+from mooring.engine.memorymanager.static import allocate
 from mooring.engine.topologymanager.hints import Hint
 
 APP, INIT, SIDECAR = ContainerKind.APP, ContainerKind.INIT, ContainerKind.SIDECAR
@@ -67,6 +69,34 @@ def pod(*containers: Container, uid: str = "pod", qos: QoS = QoS.GUARANTEED) -> 
 def pod_level(*containers: Container, memory: int, cpu: int = 8, uid: str = "pod", **others: int) -> Pod:
     asked = amounts(memory, cpu=cpu, **others)
     return replace(pod(*containers, uid=uid), resources=PodResources(asked, asked))
+
+
+def served(
+    policy: MemoryPolicy,
+    whole: Pod,
+    *hints: Hint,
+    state: MemoryState | None = None,
+    reusable: ReusableMemory | None = None,
+    observer: Observer | None = None,
+) -> tuple[MemoryState, ReusableMemory]:
+    """Serve containers of a pod one after another, the last hint for all that remain."""
+    state, reusable = state or fresh(policy), reusable or ReusableMemory()
+    for position, one in enumerate(whole.containers):
+        answer = allocate(policy, state, reusable, whole, one, hints[min(position, len(hints) - 1)], observer)
+        assert not isinstance(answer, AllocationError), answer
+        state, reusable = answer
+    return state, reusable
+
+
+def served_one(
+    policy: MemoryPolicy, state: MemoryState, whole: Pod, name: str, hint: Hint, reusable: ReusableMemory | None = None
+) -> MemoryState:
+    """Serve one container of a pod."""
+    one = whole.container(name)
+    assert one is not None
+    answer = allocate(policy, state, reusable or ReusableMemory(), whole, one, hint)
+    assert not isinstance(answer, AllocationError), answer
+    return answer[0]
 
 
 def on(*nodes: int, preferred: bool = True) -> Hint:

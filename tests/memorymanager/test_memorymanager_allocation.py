@@ -22,13 +22,15 @@ from tests.memorymanager.small_memory import (
     on,
     pod,
     reserved,
+    served,
+    served_one,
     static,
 )
 
 import mooring.engine.memorymanager.static as engine
 from mooring.engine.core.decision import AllocationError
 from mooring.engine.core.errors import KubeletCrashError
-from mooring.engine.core.pod import Container, Pod
+from mooring.engine.core.pod import Container
 from mooring.engine.memorymanager.facts import MemoryAssigned, MemoryReleased
 from mooring.engine.memorymanager.policy import MemoryPolicy
 from mooring.engine.memorymanager.start import start
@@ -37,18 +39,6 @@ from mooring.engine.memorymanager.static import allocate, remove
 from mooring.engine.topologymanager.hints import Hint
 
 TWO = static(empty_nodes(8, 8))
-
-
-def served(
-    policy: MemoryPolicy, whole: Pod, *hints: Hint, state: MemoryState | None = None
-) -> tuple[MemoryState, ReusableMemory]:
-    """Serve the containers of a pod one after another, the last hint for all that remain."""
-    state, reusable = state or fresh(policy), ReusableMemory()
-    for position, one in enumerate(whole.containers):
-        answer = allocate(policy, state, reusable, whole, one, hints[min(position, len(hints) - 1)])
-        assert not isinstance(answer, AllocationError), answer
-        state, reusable = answer
-    return state, reusable
 
 
 def refused(policy: MemoryPolicy, state: MemoryState, asked: Container, hint: Hint) -> str:
@@ -88,9 +78,8 @@ def test_an_extension_looks_at_the_hints_for_memory_only() -> None:
     pages = container("c", None, M2=6)
     assert refused(policy, fresh(policy), pages, on(0, preferred=False)) == engine.NO_EXTENSION
     both = container("c", 1, M2=6)
-    answer = allocate(policy, fresh(policy), ReusableMemory(), pod(both), both, on(0, preferred=False))
-    assert not isinstance(answer, AllocationError)
-    assert set(answer[0].assignments["pod"]["c"]) == {block([0, 1], 1), block([0, 1], 6, HUGE)}
+    state, _ = served(policy, pod(both), on(0, preferred=False))
+    assert set(state.assignments["pod"]["c"]) == {block([0, 1], 1), block([0, 1], 6, HUGE)}
 
 
 def test_a_type_that_a_node_of_the_affinity_does_not_list_crashes_the_kubelet() -> None:
@@ -98,32 +87,26 @@ def test_a_type_that_a_node_of_the_affinity_does_not_list_crashes_the_kubelet() 
     nodes[1] = NUMANodeState(0, {"memory": nodes[1].memory["memory"]}, (1,))
     policy = static(nodes)
     asked = container("c", 1, M2=1)
-    answer = allocate(policy, fresh(policy), ReusableMemory(), pod(asked), asked, on(0))
-    assert not isinstance(answer, AllocationError)
+    served(policy, pod(asked), on(0))
     for hint in (on(1), on(0, 1), ANYWHERE):
         with pytest.raises(KubeletCrashError, match="NUMA node 1 does not list hugepages-2Mi"):
-            allocate(policy, fresh(policy), ReusableMemory(), pod(asked), asked, hint)
+            served(policy, pod(asked), hint)
 
 
 # Init containers.
 
 
 def test_blocks_of_later_init_containers_are_not_shrunk() -> None:
-    first, last = container("i", 3, INIT), container("j", 2, INIT)
-    whole = pod(first, last, container("a", 4))
+    whole = pod(container("i", 3, INIT), container("j", 2, INIT), container("a", 4))
     state = replace(fresh(TWO), assignments={"pod": {"j": (block([0], 2),)}})
-    answer = allocate(TWO, state, ReusableMemory(), whole, first, on(0))
-    assert not isinstance(answer, AllocationError)
-    assert answer[0].assignments["pod"] == {"j": (block([0], 2),), "i": (block([0], 3),)}
+    state = served_one(TWO, state, whole, "i", on(0))
+    assert state.assignments["pod"] == {"j": (block([0], 2),), "i": (block([0], 3),)}
 
 
 def test_what_is_left_counts_for_hints_and_so_leads_to_an_extension_to_the_same_node() -> None:
     facts: list[object] = []
-    whole = pod(container("i", 6, INIT), container("a", 5))
-    state, reusable = served(TWO, pod(whole.containers[0]), on(0))
-    answer = allocate(TWO, state, reusable, whole, whole.containers[1], on(0), facts.append)
-    assert not isinstance(answer, AllocationError)
-    (assigned,) = [fact for fact in facts if isinstance(fact, MemoryAssigned)]
+    served(TWO, pod(container("i", 6, INIT), container("a", 5)), on(0), observer=facts.append)
+    _, assigned = [fact for fact in facts if isinstance(fact, MemoryAssigned)]
     assert (assigned.way, assigned.mask, assigned.affinity) == ("extended", 0b01, 0b01)
 
 
@@ -178,31 +161,12 @@ def test_charging_and_releasing_in_any_order_leads_back(
 
 
 FIXED = "exact-mask-reuse"
-INIT_THEN_WIDE = pod(container("i", 6, INIT), container("a", 12))
-
-
-def served_with(
-    policy: MemoryPolicy, whole: Pod, *hints: Hint, state: MemoryState | None = None
-) -> MemoryState | AllocationError:
-    state, reusable = state or fresh(policy), ReusableMemory()
-    for one, hint in zip(whole.containers, hints, strict=True):
-        answer = allocate(policy, state, reusable, whole, one, hint)
-        if isinstance(answer, AllocationError):
-            return answer
-        state, reusable = answer
-    return state
-
-
-def state_of(answer: MemoryState | AllocationError) -> MemoryState:
-    assert isinstance(answer, MemoryState), answer
-    return answer
 
 
 def test_the_init_containers_assignment_ends_with_it_and_the_group_stays() -> None:
-    policy = static(empty_nodes(8, 8), FIXED)
     whole = pod(container("i", 7, INIT), container("a", 5, M2=6), container("z", 1))
     policy = static(empty_nodes(8, 8, M2=(4, 4)), FIXED)
-    state = state_of(served_with(policy, whole, on(0), on(0, 1, preferred=False), on(0, 1, preferred=False)))
+    state, _ = served(policy, whole, on(0), on(0, 1, preferred=False))
     assert state.assignments["pod"]["i"] == (block([0], 1),)
     assert start(policy, state) is state
     state = remove(policy, state, "pod", "i")
@@ -215,20 +179,16 @@ def test_the_init_containers_assignment_ends_with_it_and_the_group_stays() -> No
 
 
 def test_a_set_beside_the_init_containers_takes_nothing_over() -> None:
-    state = state_of(served_with(static(empty_nodes(8, 8), FIXED), pod(*INIT_THEN_WIDE.containers[:1]), on(0)))
-    asked = container("a", 4)
-    whole = pod(INIT_THEN_WIDE.containers[0], asked)
     policy = static(empty_nodes(8, 8), FIXED)
-    answer = allocate(policy, state, ReusableMemory(), whole, asked, on(1))
-    assert not isinstance(answer, AllocationError)
-    assert answer[0].assignments["pod"] == {"i": (block([0], 6),), "a": (block([1], 4),)}
-    assert reserved(answer[0]) == [6, 4]
+    state, _ = served(policy, pod(container("i", 6, INIT), container("a", 4)), on(0), on(1))
+    assert state.assignments["pod"] == {"i": (block([0], 6),), "a": (block([1], 4),)}
+    assert reserved(state) == [6, 4]
 
 
 def test_what_several_init_containers_leave_inside_adds_up() -> None:
     policy = static(empty_nodes(8, 8, 8), FIXED)
     whole = pod(container("i", 5, INIT), container("j", 6, INIT), container("a", 15))
-    state = state_of(served_with(policy, whole, on(0), on(1), on(0, 1, preferred=False)))
+    state, _ = served(policy, whole, on(0), on(1), on(0, 1, preferred=False))
     assert state.assignments["pod"] == {"i": (block([0], 0),), "j": (block([1], 0),), "a": (block([0, 1], 15),)}
     assert reserved(state) == [8, 7, 0]
 
@@ -266,13 +226,18 @@ def test_blocks_add_up_to_what_is_charged_and_all_of_it_comes_back(pods: list[tu
 
 @given(asked())
 def test_on_the_same_nodes_both_ways_of_counting_are_one(pods: list[tuple[Container, Hint]]) -> None:
-    whole = pod(*[one for one, _ in pods])
-    hint = pods[0][1]
-    broken, fixed = (
-        served_with(static(empty_nodes(8, 6, 8), *names), whole, *[hint] * len(pods)) for names in ((), (FIXED,))
-    )
-    if isinstance(broken, AllocationError):
-        return
-    assert isinstance(fixed, MemoryState)
+    whole, hint = pod(*[one for one, _ in pods]), pods[0][1]
+    states: list[MemoryState] = []
+    for names in ((), (FIXED,)):
+        policy = static(empty_nodes(8, 6, 8), *names)
+        state, reusable = fresh(policy), ReusableMemory()
+        for one in whole.containers:
+            answer = allocate(policy, state, reusable, whole, one, hint)
+            if isinstance(answer, AllocationError):
+                assert not states, "what the kubelet serves is served with the defect fixed"
+                return
+            state, reusable = answer
+        states.append(state)
+    broken, fixed = states
     if len({held.numa for blocks in broken.assignments["pod"].values() for held in blocks}) == 1:
         assert fixed == broken

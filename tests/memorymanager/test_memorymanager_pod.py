@@ -21,6 +21,8 @@ from tests.memorymanager.small_memory import (
     pod,
     pod_level,
     reserved,
+    served,
+    served_one,
     static,
 )
 
@@ -44,7 +46,7 @@ from mooring.engine.memorymanager.policy import (
 )
 from mooring.engine.memorymanager.start import DIFFERENT, start
 from mooring.engine.memorymanager.state import Block, MemoryState, ReusableMemory
-from mooring.engine.memorymanager.static import allocate, allocate_pod, remove
+from mooring.engine.memorymanager.static import allocate_pod, remove
 from mooring.engine.topologymanager.hints import Hint, Hints
 
 NODES = empty_nodes(20, 20, M2=(9, 9))
@@ -56,7 +58,9 @@ def shared(name: str, kind: ContainerKind = APP) -> Container:
     return Container(name, kind)
 
 
-def served(policy: MemoryPolicy, whole: Pod, hint: Hint = ANYWHERE, state: MemoryState | None = None) -> MemoryState:
+def served_whole(
+    policy: MemoryPolicy, whole: Pod, hint: Hint = ANYWHERE, state: MemoryState | None = None
+) -> MemoryState:
     answer = allocate_pod(policy, state or fresh(policy), whole, hint)
     assert isinstance(answer, MemoryState), answer
     return answer
@@ -73,7 +77,7 @@ NO_SHARED = (
 def test_a_container_with_requests_of_other_types_only_shares_nothing() -> None:
     # "No requests" is asked of the container, not of the type: b takes no huge pages and counts as no sharer.
     whole = pod_level(container("a", 4, M2=6), container("b", 2), memory=10, M2=6)
-    assert "pod" in served(POLICY, whole).pods
+    assert "pod" in served_whole(POLICY, whole).pods
 
 
 # The partition.
@@ -94,7 +98,7 @@ def test_observers_are_told_of_the_whole_pod_and_why_it_failed() -> None:
 
 def test_amounts_of_zero_are_not_written_down() -> None:
     whole = pod_level(container("a", 10, M2=3), container("c", 1, M2=0), memory=11, M2=3)
-    assert served(POLICY, whole).assignments["pod"]["c"] == (block([0], 1),)
+    assert served_whole(POLICY, whole).assignments["pod"]["c"] == (block([0], 1),)
 
 
 # Restart.
@@ -104,44 +108,44 @@ WHOLE = pod_level(container("i", 3, INIT), container("a", 4), shared("b"), memor
 
 def started(policy: MemoryPolicy, whole: Pod = WHOLE, hint: Hint = ANYWHERE) -> MemoryState:
     """Return the state after the pod's containers started: init containers are gone."""
-    return remove(policy, served(policy, whole, hint), whole.uid, "i")
+    return remove(policy, served_whole(policy, whole, hint), whole.uid, "i")
 
 
 @pytest.mark.parametrize("whole", [WHOLE, pod_level(container("a", 4, M2=1), container("b", 6), memory=10, M2=1)])
 def test_fixed_nothing_changes_and_the_hints_are_the_pods_own_nodes(whole: Pod) -> None:
     state = started(SANE, whole, on(1))
-    assert served(SANE, whole, on(0), state) is state
+    assert served_whole(SANE, whole, on(0), state) is state
     hints = policy_hints.pod_hints(SANE, state, ReusableMemory(), whole)
     assert hints == {block.type: Hints(preferred=(NUMAMask(0b10),)) for block in state.pods["pod"]}
 
 
 def test_fixed_the_kubelets_random_order_of_types_does_not_matter() -> None:
     whole = pod_level(container("a", 4, M2=1), shared("b"), memory=10, M2=3)
-    state = served(SANE, whole, on(1))
+    state = served_whole(SANE, whole, on(1))
     turned = replace(
         state,
         assignments={"pod": {name: held[::-1] for name, held in state.assignments["pod"].items()}},
         pods={"pod": state.pods["pod"][::-1]},
     )
-    assert served(SANE, whole, on(0), turned) is turned
+    assert served_whole(SANE, whole, on(0), turned) is turned
 
 
 def test_fixed_containers_that_miss_theirs_at_the_end_get_them() -> None:
-    state = served(SANE, WHOLE, on(1))
+    state = served_whole(SANE, WHOLE, on(1))
     for kept in (("i",), ("i", "a")):
         torn = replace(state, assignments={"pod": {name: state.assignments["pod"][name] for name in kept}})
-        assert served(SANE, WHOLE, on(0), torn) == state
+        assert served_whole(SANE, WHOLE, on(0), torn) == state
 
 
 def begins_anew(torn: MemoryState, whole: Pod = WHOLE) -> bool:
     """Tell whether the pod is served as if it had nothing, on the nodes of the hint and charged once."""
     hints = policy_hints.pod_hints(SANE, torn, ReusableMemory(), whole)
     free = policy_hints.pod_hints(SANE, fresh(SANE), ReusableMemory(), whole)
-    return hints == free and served(SANE, whole, on(1), torn) == served(SANE, whole, on(1))
+    return hints == free and served_whole(SANE, whole, on(1), torn) == served_whole(SANE, whole, on(1))
 
 
 def test_fixed_everything_else_begins_anew() -> None:
-    state = served(SANE, WHOLE, on(0))
+    state = served_whole(SANE, WHOLE, on(0))
     held = state.assignments["pod"]
 
     def torn(**entries: tuple[Block, ...]) -> MemoryState:
@@ -154,19 +158,15 @@ def test_fixed_everything_else_begins_anew() -> None:
 
 
 def test_fixed_a_pod_whose_numbers_changed_begins_anew() -> None:
-    state = served(SANE, pod_level(container("a", 4), shared("b"), memory=8), on(0))
+    state = served_whole(SANE, pod_level(container("a", 4), shared("b"), memory=8), on(0))
     grown = pod_level(container("a", 4), shared("b"), memory=10)
     assert begins_anew(state, grown)
-    assert reserved(served(SANE, grown, on(1), state)) == [0, 10]
+    assert reserved(served_whole(SANE, grown, on(1), state)) == [0, 10]
 
 
 def test_fixed_containers_served_one_by_one_before_begin_anew() -> None:
     whole = pod_level(container("a", 4), container("c", 2), shared("b"), memory=10)
-    state = fresh(SANE)
-    for one in whole.containers:
-        answer = allocate(SANE, state, ReusableMemory(), whole, one, on(0))
-        assert not isinstance(answer, AllocationError)
-        state = answer[0]
+    state, _ = served(SANE, whole, on(0))
     assert reserved(state) == [6, 0]
     assert begins_anew(state, whole)
 
@@ -178,16 +178,12 @@ def test_pod_blocks_without_containers_were_never_charged() -> None:
 
 
 def test_in_container_scope_a_pod_with_blocks_of_its_own_is_not_charged_again() -> None:
-    state, broken = started(SANE), started(POLICY)
-    init = WHOLE.containers[0]
-    answer = allocate(SANE, state, ReusableMemory(), WHOLE, init, on(1))
-    assert not isinstance(answer, AllocationError)
-    assert answer[0] is state
-    assert policy_hints.container_hints(SANE, state, ReusableMemory(), WHOLE, init) is None
+    state = started(SANE)
+    assert served_one(SANE, state, WHOLE, "i", on(1)) is state
+    assert policy_hints.container_hints(SANE, state, ReusableMemory(), WHOLE, WHOLE.containers[0]) is None
     # The kubelet serves the init container that has ended; its own file then says less than is charged.
-    again = allocate(POLICY, broken, ReusableMemory(), WHOLE, init, on(1))
-    assert not isinstance(again, AllocationError)
-    assert start(POLICY, again[0]) == DIFFERENT
+    again = served_one(POLICY, started(POLICY), WHOLE, "i", on(1))
+    assert start(POLICY, again) == DIFFERENT
 
 
 OFF = PodLevelGates()

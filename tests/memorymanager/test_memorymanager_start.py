@@ -20,18 +20,18 @@ from tests.memorymanager.small_memory import (
     on,
     pod,
     reserved,
+    served_one,
     static,
 )
 
 import mooring.engine.memorymanager.hints as policy_hints
 import mooring.engine.memorymanager.start as replay
-from mooring.engine.core.decision import AllocationError
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.release import ReleaseRules
 from mooring.engine.memorymanager.facts import StartLeftToChance
 from mooring.engine.memorymanager.start import DIFFERENT, Containers, start
 from mooring.engine.memorymanager.state import Block, MemoryState, NUMANodeState, ReusableMemory, charge, release
-from mooring.engine.memorymanager.static import allocate, remove
+from mooring.engine.memorymanager.static import remove
 
 Assignments = Mapping[str, Mapping[str, tuple[Block, ...]]]
 Nodes = Mapping[int, NUMANodeState]
@@ -204,10 +204,9 @@ def test_an_empty_entry_of_a_pod_stands_for_the_blocks_of_its_containers() -> No
     whole = pod(container("i", 3, INIT), container("d", 3))
     free = policy_hints.container_hints(policy, fresh(policy), ReusableMemory(), whole, whole.containers[1])
     assert policy_hints.container_hints(policy, state, ReusableMemory(), whole, whole.containers[1]) == free
-    answer = allocate(policy, state, ReusableMemory(), whole, whole.containers[1], on(1))
-    assert not isinstance(answer, AllocationError)
-    assert answer[0].assignments["pod"] == {**entries["pod"], "d": (block([1], 3),)}
-    assert reserved(answer[0]) == [0, 3]
+    after = served_one(policy, state, whole, "d", on(1))
+    assert after.assignments["pod"] == {**entries["pod"], "d": (block([1], 3),)}
+    assert reserved(after) == [0, 3]
 
 
 # Order.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tests.cpumanager.machines import fixture, mask
 
-from mooring.engine.core.config import UNWATCHED, ChosenPlugin, PluginChoice, PluginPlacement, Watch
+from mooring.engine.core.config import ChosenPlugin, PluginChoice, PluginPlacement, Watch
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machineinfo import CPUFacts
 from mooring.engine.core.pod import Pod
@@ -47,13 +47,13 @@ def raising(error: BaseException) -> Point:
     return fail
 
 
-def choice(*plugins: ChosenPlugin, watch: Watch = UNWATCHED, budget: int = 50_000_000) -> PluginChoice:
+def choice(*plugins: ChosenPlugin, watch: Watch | None = None, budget: int = 50_000_000) -> PluginChoice:
     """Return plugins in the order in which they are asked."""
     return PluginChoice(plugins, budget, watch)
 
 
 def host_on(
-    machine: str, *plugins: ChosenPlugin, rules: TakeRules | None = None, watch: Watch = UNWATCHED
+    machine: str, *plugins: ChosenPlugin, rules: TakeRules | None = None, watch: Watch | None = None
 ) -> PluginHost:
     """Return a host on a machine of the kubelet's tests."""
     return PluginHost(choice(*plugins, watch=watch), machine_view(fixture(machine), rules or TakeRules(), CPUFacts()))

@@ -18,6 +18,7 @@ from mooring.engine.core.machine import Machine
 from mooring.engine.core.machineinfo import CoreKind, CPUFacts
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.engine.core.quantity import Quantity
+from mooring.engine.core.topology import Topology
 from mooring.engine.cpumanager.policy import exclusive_cpus
 from mooring.engine.extensions.owners import hidden_of_pod
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
@@ -93,6 +94,18 @@ def cpus_of(decision: Decision, name: str = "c0") -> CPUSet:
     """Return what an admitted pod's container has."""
     assert decision.admitted, decision.message
     return decision.containers[name].cpus
+
+
+def topology_of(kubelet: Kubelet) -> Topology:
+    """Return the topology of a node with a CPU manager."""
+    assert kubelet.settings.topology is not None
+    return kubelet.settings.topology
+
+
+def reserved_of(kubelet: Kubelet) -> CPUSet:
+    """Return the CPUs that a node keeps for the system."""
+    assert kubelet.settings.cpu is not None
+    return CPUSet(kubelet.settings.cpu.reserved)
 
 
 def breaks(node: Node) -> Iterator[str]:

@@ -14,7 +14,7 @@ from tests.patience import until
 from tests.plugins.made_plugins import answering, choice, cpus, plugin, raising
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask
-from mooring.engine.core.config import UNWATCHED, ChosenPlugin, OutOfTimeError, Watch, Work
+from mooring.engine.core.config import ChosenPlugin, OutOfTimeError, Watch, Work
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.plugins import Change, CPUSet, Room, Selected, Withheld
 from mooring.engine.plugins.asking import (
@@ -91,7 +91,7 @@ def test_answers_of_a_wrong_kind_are_refused_in_a_sentence(
     assert str(caught.value) == why
 
 
-def asking(*plugins: ChosenPlugin, watch: Watch = UNWATCHED) -> tuple[Asking, list[object]]:
+def asking(*plugins: ChosenPlugin, watch: Watch | None = None) -> tuple[Asking, list[object]]:
     facts: list[object] = []
     return Asking(choice(*plugins, watch=watch), "uid", "app", facts.append), facts
 

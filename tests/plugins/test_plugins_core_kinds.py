@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import pytest
@@ -18,6 +17,7 @@ from tests.plugins.plugged_nodes import (
     named,
     node_on,
     pod,
+    reserved_of,
     with_facts,
 )
 
@@ -56,8 +56,7 @@ def test_a_pod_gets_cores_of_its_kind(machine: str) -> None:
 def test_the_system_gets_slow_cores_and_the_pool_keeps_them(machine: str) -> None:
     kubelet = node_on(machine, named("core-kinds", default="performance"))
     fast, slow = kinds_of(kubelet)
-    assert kubelet.settings.cpu is not None
-    assert CPUSet(kubelet.settings.cpu.reserved) <= slow
+    assert reserved_of(kubelet) <= slow
     kubelet, decision = kubelet.admit(pod("web", len(fast)))
     assert cpus_of(decision) == fast
     assert CPUSet(kubelet.node.cpu.default) == slow
@@ -66,19 +65,13 @@ def test_the_system_gets_slow_cores_and_the_pool_keeps_them(machine: str) -> Non
 def test_a_list_of_reserved_cpus_stays_as_it_is() -> None:
     config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0-1")
     kubelet = node_on("i7-1370p", "core-kinds", config=config)
-    assert kubelet.settings.cpu is not None
-    assert kubelet.settings.cpu.reserved == 0b11
+    assert reserved_of(kubelet) == CPUSet.parse("0-1")
 
 
 def test_reserved_cpus_can_be_fast_ones_or_whatever_the_kubelet_takes() -> None:
-    without = node_on("i7-1370p", "kubelet-rules").settings.cpu
-    fast = node_on("i7-1370p", named("core-kinds", reserved="performance")).settings.cpu
-    assert fast is not None
-    assert without is not None
-    assert CPUSet(fast.reserved) <= CPUSet.parse("0-11")
-    any_kind = node_on("i7-1370p", named("core-kinds", reserved="any")).settings.cpu
-    assert any_kind is not None
-    assert any_kind.reserved == without.reserved
+    without = node_on("i7-1370p", "kubelet-rules")
+    assert reserved_of(node_on("i7-1370p", named("core-kinds", reserved="performance"))) <= CPUSet.parse("0-11")
+    assert reserved_of(node_on("i7-1370p", named("core-kinds", reserved="any"))) == reserved_of(without)
 
 
 def test_without_strict_another_kind_serves_before_a_mixture_and_a_mixture_before_a_refusal() -> None:
@@ -139,8 +132,7 @@ def test_full_pcpus_only_gives_odd_numbers_on_slow_cores_and_mixtures_that_are_w
 def test_with_three_kinds_pods_get_the_middle_and_the_system_the_slowest() -> None:
     machine = with_facts(machine_named("cores=12 memory=8Gi"), kinds={0: "10-11", 1: "4-9", 2: "0-3"})
     kubelet = node_on(machine, named("core-kinds", strict=True))
-    assert kubelet.settings.cpu is not None
-    assert CPUSet(kubelet.settings.cpu.reserved) <= CPUSet.parse("10-11")
+    assert reserved_of(kubelet) <= CPUSet.parse("10-11")
     kubelet, slow = kubelet.admit(pod("slow", 6, core_kind="efficiency"))
     assert cpus_of(slow) == CPUSet.parse("4-9")
     kubelet, last = kubelet.admit(pod("last", 1, core_kind="efficiency"))
@@ -189,17 +181,27 @@ def test_every_pod_has_its_number_of_its_kind_and_nothing_is_owned_twice(
 
 
 @pytest.mark.parametrize(
-    ("settings_", "said"),
+    ("plugin", "given_settings", "said"),
     [
-        ({"default": "fast"}, r"plugins\[0\]\.settings\.default: 'fast' is not known; write performance or"),
-        ({"strict": "yes"}, r"settings\.strict: 'yes' is neither true nor false; write true or false"),
-        ({"kind": "any"}, r"settings\.kind: 'kind' is not known; known are default, reserved, strict"),
+        (
+            "core-kinds",
+            {"default": "fast"},
+            r"plugins\[0\]\.settings\.default: 'fast' is not known; write performance or",
+        ),
+        ("core-kinds", {"strict": "yes"}, r"settings\.strict: 'yes' is neither true nor false; write true or false"),
+        ("core-kinds", {"kind": "any"}, r"settings\.kind: 'kind' is not known; known are default, reserved, strict"),
+        ("cpus-first", {"strict": True}, r"settings\.strict: 'strict' is not known; the plugin takes no settings"),
+        ("isolated-cpus", {"mode": "never"}, r"settings\.mode: 'never' is not known; write prefer or require"),
+        (
+            "numa-strategy",
+            {"strategy": "balanced"},
+            r"settings\.strategy: 'balanced' is not known; write most-allocated or",
+        ),
     ],
 )
-def test_bad_settings_name_field_and_remedy(settings_: dict[str, object], said: str) -> None:
-    with pytest.raises(InputError) as caught:
-        plugin_choice({"plugins": [{"name": "core-kinds", "settings": settings_}]})
-    assert re.search(said, str(caught.value)), str(caught.value)
+def test_bad_settings_name_field_and_remedy(plugin: str, given_settings: dict[str, object], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        plugin_choice({"plugins": [{"name": plugin, "settings": given_settings}]})
 
 
 ISOLATED = CPUSet.parse("4-7,12-15")
@@ -220,9 +222,7 @@ def test_by_default_isolated_cpus_are_the_last_to_be_given() -> None:
 def test_the_system_never_gets_them_while_there_are_others() -> None:
     reversed_ = with_facts(isolating(), isolated="0-3,8-11")
     for mode in ("prefer", "require", "avoid"):
-        policy = node_on(reversed_, named("isolated-cpus", mode=mode)).settings.cpu
-        assert policy is not None
-        assert not CPUSet(policy.reserved) & CPUSet.parse("0-3,8-11")
+        assert not reserved_of(node_on(reversed_, named("isolated-cpus", mode=mode))) & CPUSet.parse("0-3,8-11")
 
 
 def test_prefer_takes_them_first_and_others_when_they_are_gone() -> None:
@@ -257,17 +257,12 @@ def test_an_annotation_that_is_no_mode_is_refused() -> None:
     assert not decision.admitted
 
 
-def test_a_wrong_mode_is_bad_input() -> None:
-    with pytest.raises(InputError, match=r"settings\.mode: 'never' is not known; write prefer or require"):
-        plugin_choice({"plugins": [named("isolated-cpus", mode="never")]})
-
-
 @given(st.lists(st.tuples(st.integers(1, 6), st.sampled_from(["prefer", "require", "avoid", "any"])), max_size=8))
 @settings(max_examples=60, deadline=None)
 def test_avoid_and_prefer_never_refuse_what_the_kubelet_admits(requests: list[tuple[int, str]]) -> None:
     kubelet = node_on(isolating(), "isolated-cpus")
     for index, (count, mode) in enumerate(requests):
-        free = kubelet.node.cpu.default & ~(kubelet.settings.cpu.reserved if kubelet.settings.cpu else 0)
+        free = kubelet.node.cpu.default & ~reserved_of(kubelet).mask
         kubelet, decision = kubelet.admit(pod(f"pod-{index}", count, isolated_cpus=mode))
         if mode != "require":
             assert decision.admitted == (count <= free.bit_count())

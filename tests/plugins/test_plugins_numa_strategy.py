@@ -7,14 +7,24 @@ from dataclasses import replace
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.plugins.plugged_nodes import STATIC, breaks, cpus_of, machine_named, named, node_on, plugged, pod
+from tests.plugins.plugged_nodes import (
+    STATIC,
+    breaks,
+    cpus_of,
+    machine_named,
+    named,
+    node_on,
+    plugged,
+    pod,
+    reserved_of,
+    topology_of,
+)
 
 from mooring.answers.base.plan import Question, make_plan
 from mooring.answers.base.pods import explain
 from mooring.engine.core.bits import mask_of
 from mooring.engine.core.config import KubeletConfig, ReservedMemory
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.core.topology import Topology
@@ -25,7 +35,6 @@ from mooring.engine.node.settings import Settings
 from mooring.engine.plugins.facts import PluginChoseAffinity, PluginFiltered
 from mooring.explanations.lines import story_lines
 from mooring.explanations.story import walk
-from mooring.inputs.configuration.mooring_config import plugin_choice
 
 MACHINES = (
     "sockets=2 numa=2 cores=16 threads=2 memory=32Gi",
@@ -38,8 +47,7 @@ WIDE = {"max-allowable-numa-nodes": "16"}
 
 
 def nodes_of(kubelet: Kubelet, cpus: int) -> tuple[int, ...]:
-    topology = kubelet.settings.topology
-    assert topology is not None
+    topology = topology_of(kubelet)
     return tuple(node for node, mask in topology.numa.items() if mask & cpus)
 
 
@@ -63,8 +71,7 @@ def plugged_in(machine: str, strategy: str, config: KubeletConfig) -> Kubelet:
 @pytest.mark.parametrize("machine", MACHINES)
 def test_least_allocated_fills_evenly(machine: str, config: KubeletConfig) -> None:
     kubelet = plugged_in(machine, "least-allocated", config)
-    topology = kubelet.settings.topology
-    assert topology is not None
+    topology = topology_of(kubelet)
     _, found = placed(kubelet, *[2] * len(topology.numa))
     assert len(set(found)) == len(topology.numa)
 
@@ -74,10 +81,8 @@ def test_least_allocated_fills_evenly(machine: str, config: KubeletConfig) -> No
 def test_most_allocated_stays_where_somebody_is(machine: str, config: KubeletConfig) -> None:
     """The second pod does not fit beside the first; the third does, and yet the second's node is fuller."""
     kubelet = plugged_in(machine, "most-allocated", config)
-    topology, policy = kubelet.settings.topology, kubelet.settings.cpu
-    assert topology is not None
-    assert policy is not None
-    room = (topology.numa[min(topology.numa)] & ~policy.reserved).bit_count()
+    topology = topology_of(kubelet)
+    room = (topology.numa[min(topology.numa)] & ~reserved_of(kubelet).mask).bit_count()
     kubelet, found = placed(kubelet, 2, room - 1, 1)
     assert found[1] == found[2]
     assert found[1] != found[0]
@@ -124,11 +129,6 @@ def _without_plugins(kubelet: Kubelet) -> Settings:
     found = kubelet.settings
     assert found.cpu is not None
     return replace(found, plugins=None, cpu=replace(found.cpu, chooser=None))
-
-
-def test_a_wrong_strategy_is_bad_input() -> None:
-    with pytest.raises(InputError, match=r"settings\.strategy: 'balanced' is not known; write most-allocated or"):
-        plugin_choice({"plugins": [named("numa-strategy", strategy="balanced")]})
 
 
 NIC = "example.com/nic"
@@ -222,11 +222,6 @@ def test_nothing_is_refused_because_of_it(requests: list[tuple[int, str, bool]])
             kubelet, _ = kubelet.remove(one.uid)
 
 
-def test_it_takes_no_settings() -> None:
-    with pytest.raises(InputError, match=r"settings\.strict: 'strict' is not known; the plugin takes no settings"):
-        plugin_choice({"plugins": [{"name": "cpus-first", "settings": {"strict": True}}]})
-
-
 EPYC = ("epyc-7763-2s-nps4", "synth-epyc7763-2s-nps1")
 
 
@@ -249,8 +244,7 @@ def admitted(kubelet: Kubelet, count: int, cpus: int, group: str = "db") -> tupl
 @pytest.mark.parametrize("machine", EPYC)
 def test_pods_of_a_group_have_domains_of_their_own(machine: str, domain: str, *, strict: bool) -> None:
     kubelet = node_on(machine, named("spread", domain=domain, strict=strict))
-    topology = kubelet.settings.topology
-    assert topology is not None
+    topology = topology_of(kubelet)
     elements = {"cache": topology.uncores, "numa": topology.numa, "socket": topology.sockets}[domain]
     kubelet, found = admitted(kubelet, len(elements), 4)
     where = [domains(topology, domain, cpus_of(decision)) for decision in found]
@@ -267,16 +261,14 @@ def test_pods_of_a_group_have_domains_of_their_own(machine: str, domain: str, *,
 def test_without_the_plugin_they_share_a_cache() -> None:
     """What the plugin is for: the kubelet packs."""
     kubelet = node_on("epyc-7763-2s-nps4", "kubelet-rules")
-    topology = kubelet.settings.topology
-    assert topology is not None
+    topology = topology_of(kubelet)
     _, found = admitted(kubelet, 2, 4)
     assert len({domains(topology, "cache", cpus_of(decision)) for decision in found}) == 1
 
 
 def test_when_all_caches_have_one_the_least_crowded_is_next() -> None:
     kubelet = node_on(machine_named("cores=16 l3=4 memory=16Gi"), "spread", config=SINGLE)
-    topology = kubelet.settings.topology
-    assert topology is not None
+    topology = topology_of(kubelet)
     kubelet, found = admitted(kubelet, 6, 1)
     caches = [domains(topology, "cache", cpus_of(decision)) for decision in found]
     assert len(set(caches[:4])) == 4
@@ -286,8 +278,7 @@ def test_when_all_caches_have_one_the_least_crowded_is_next() -> None:
 
 def test_strict_hints_lead_to_a_free_node() -> None:
     kubelet = node_on("epyc-7763-2s-nps4", named("spread", domain="numa", strict=True), config=SINGLE)
-    topology = kubelet.settings.topology
-    assert topology is not None
+    topology = topology_of(kubelet)
     kubelet, found = admitted(kubelet, 8, 2)
     assert len({domains(topology, "numa", cpus_of(decision)) for decision in found}) == 8
     _, more = kubelet.admit(pod("more", 2, spread_group="db"))

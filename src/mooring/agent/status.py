@@ -303,7 +303,7 @@ def status_document(
             status.AgentPluginPart(
                 name=plugin.name,
                 placement=plugin.placement.value,
-                given_up=host.choice.watch.has_given_up(plugin.name),
+                given_up=host.choice.has_given_up(plugin.name),
                 failures=failures,
                 last_failure=last,
             )

@@ -138,20 +138,22 @@ class _Scanner:
 
     def document(self) -> JSONValue:
         """Read one value and make sure that nothing but space follows."""
-        value = self._begin()
-        while self._open:
-            value = self._begin() if value is _FOLLOWS else self._put(value)
+        value = self._value()
         rest = _NO_SPACE.search(self._buffer, self._at)
         if rest:
             raise self._fault(rest.start(), "after top-level value")
         return value
 
+    def _value(self) -> JSONValue:
+        value = self._begin()
+        while self._open:
+            value = self._begin() if value is _FOLLOWS else self._put(value)
+        return value
+
     def prefix(self, depth: int) -> Prefix:
         """Read up to the first fault."""
         try:
-            value = self._begin()
-            while self._open:
-                value = self._begin() if value is _FOLLOWS else self._put(value)
+            value = self._value()
         except JSONSyntaxError as error:
             doubted = str(error).endswith((_AFTER_MEMBER, _AFTER_ELEMENT))
             # Close what is open, from the inside, and return the outermost container

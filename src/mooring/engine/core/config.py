@@ -54,24 +54,6 @@ class Watch(Protocol):
         """Tell whether a plugin is not to be asked any more."""
 
 
-class Unwatched:
-    """Lets plugins work without a time limit, and gives none up."""
-
-    def __call__(self, work: Work, budget: int) -> object:  # noqa: ARG002 - there is none
-        """Do the work."""
-        return work()
-
-    def give_up(self, plugin: str) -> None:
-        """Ask it again all the same."""
-
-    def has_given_up(self, plugin: str) -> bool:  # noqa: ARG002 - none is
-        """Tell that it is asked."""
-        return False
-
-
-UNWATCHED = Unwatched()
-
-
 @dataclass(frozen=True, slots=True)
 class ChosenPlugin:
     """One plugin of the configuration."""
@@ -94,8 +76,12 @@ class PluginChoice:
     plugins: tuple[ChosenPlugin, ...] = ()
     budget: int = BUDGET
     """Nanoseconds for one question."""
-    watch: Watch = field(default=UNWATCHED, compare=False, repr=False)
-    """Holds plugins to their budget."""
+    watch: Watch | None = field(default=None, compare=False, repr=False)
+    """Holds plugins to their budget; without one they have no time limit, and none is given up."""
+
+    def has_given_up(self, plugin: str) -> bool:
+        """Tell whether a plugin is not to be asked any more."""
+        return self.watch is not None and self.watch.has_given_up(plugin)
 
 
 EXCLUSIVE_RESIZE = "exclusive-resize"

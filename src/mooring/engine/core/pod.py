@@ -12,7 +12,7 @@ id: a driver's name has no slash and cannot be a device plugin's resource.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from itertools import chain
 from typing import TypeAlias, TypeVar
@@ -273,6 +273,35 @@ def guaranteed_equivalent(container: Container) -> bool:
         and request.nano == limit.nano != 0
         for resource in ("cpu", "memory")
     )
+
+
+def needed_at_once(
+    pod: Pod, asked: Callable[[Container], Mapping[str, int]], wrap: Callable[[int], int]
+) -> dict[str, int]:
+    """Return how much of each resource a pod needs at once, those of its apps first.
+
+    Regular init containers run one after another beside the sidecars started before them; apps run beside all sidecars.
+
+    Args:
+        pod: the pod.
+        asked: what a container asks for.
+        wrap: the number that Go keeps of a sum.
+    """
+    sidecars: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    apps: dict[str, int] = {}
+    for container in pod.containers:
+        for resource, amount in asked(container).items():
+            if container.kind is ContainerKind.SIDECAR:
+                sidecars[resource] = wrap(sidecars.get(resource, 0) + amount)
+            elif container.kind is ContainerKind.INIT:
+                peak[resource] = max(peak.get(resource, 0), wrap(sidecars.get(resource, 0) + amount))
+            else:
+                apps[resource] = wrap(apps.get(resource, 0) + amount)
+    return {
+        resource: max(peak.get(resource, 0), wrap(apps.get(resource, 0) + sidecars.get(resource, 0)))
+        for resource in dict.fromkeys((*apps, *sidecars, *peak))
+    }
 
 
 @dataclass(frozen=True, slots=True, eq=False)

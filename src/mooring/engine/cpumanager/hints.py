@@ -11,9 +11,8 @@ section 9.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import cast
 
-from mooring.engine.core.bits import NO_CPUS, NO_NODES, CPUMask, NUMAMask
+from mooring.engine.core.bits import NO_CPUS, NO_NODES, CPUMask
 from mooring.engine.core.decision import Observer
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.pod import Container, Pod
@@ -23,7 +22,15 @@ from mooring.engine.cpumanager.facts import CPUHintsAsked
 from mooring.engine.cpumanager.policy import StaticPolicy, available_cpus, exclusive_cpus, exclusive_cpus_of_pod
 from mooring.engine.cpumanager.state import CPUState, Reusable
 from mooring.engine.topologymanager.hints import IMPOSSIBLE, Hints
-from mooring.engine.topologymanager.wide import AnyHints, Demand, Family, ResourceHints, SocketRule
+from mooring.engine.topologymanager.wide import (
+    AnyHints,
+    Demand,
+    Family,
+    ResourceHints,
+    SocketRule,
+    as_ids,
+    over_subsets,
+)
 from mooring.lazy import replace
 
 MOST_LISTED = 8
@@ -111,7 +118,7 @@ def _listed(
         span: number of sockets that hints touch which are preferred, too.
         sockets: for each socket the mask of the positions of its nodes; empty without align-by-socket.
     """
-    sums = _sums(list(free))
+    sums = over_subsets(free)
     found = [index for index, count in enumerate(sums) if count >= wanted and index & base == base and index]
     preferred = [
         index
@@ -120,18 +127,7 @@ def _listed(
     ]
     chosen = set(preferred)
     others = [index for index in found if index not in chosen]
-    if nodes == tuple(range(len(nodes))):
-        # Positions are ids here.
-        return Hints(cast("tuple[NUMAMask, ...]", tuple(preferred)), cast("tuple[NUMAMask, ...]", tuple(others)))
-    return Hints(tuple(_as_ids(preferred, nodes)), tuple(_as_ids(others, nodes)))
-
-
-def _sums(counts: list[int]) -> list[int]:
-    """Return the sum of ``counts`` over every subset, indexed by the subset's mask."""
-    sums = [0]
-    for count in counts:
-        sums += [total + count for total in sums]
-    return sums
+    return Hints(tuple(as_ids(preferred, nodes)), tuple(as_ids(others, nodes)))
 
 
 @lru_cache(maxsize=256)
@@ -151,17 +147,6 @@ def _socket_span(topology: Topology, smallest: int) -> int:
         raise KubeletCrashError("the machine declares no sockets: the kubelet divides by zero here")
     nodes_per_socket = max(topology.num_numa_nodes // topology.num_sockets, 1)
     return -(-smallest // nodes_per_socket)
-
-
-def _as_ids(indices: list[int], nodes: tuple[int, ...]) -> list[NUMAMask]:
-    """Turn masks of positions into masks of node ids."""
-    table = _id_masks(nodes)
-    return [table[index] for index in indices]
-
-
-@lru_cache(maxsize=16)
-def _id_masks(nodes: tuple[int, ...]) -> tuple[NUMAMask, ...]:
-    return tuple(NUMAMask(mask) for mask in _sums([1 << node if node >= 0 else 0 for node in nodes]))
 
 
 CPU = "cpu"

@@ -25,12 +25,12 @@ from mooring.engine.core.decision import AllocationError, Endless, Observer
 from mooring.engine.core.gotext import int64
 from mooring.engine.core.pod import (
     Container,
-    ContainerKind,
     Pod,
     PodLevelGates,
     QoS,
     ResourceList,
     guaranteed_equivalent,
+    needed_at_once,
 )
 from mooring.engine.core.topology import Topology
 from mooring.engine.cpumanager.facts import CPUHintsAsked
@@ -198,22 +198,12 @@ def exclusive_cpus(pod: Pod, container: Container, gates: PodLevelGates) -> int:
 
 
 def exclusive_cpus_of_pod(pod: Pod, gates: PodLevelGates) -> int:
-    """Return how many exclusive CPUs the whole pod needs at once, for pod scope.
-
-    Regular init containers run one after another beside the sidecars started before them; apps run beside all sidecars.
-    """
+    """Return how many exclusive CPUs the whole pod needs at once, for pod scope."""
     if gates.manages(pod) and pod.resources is not None:
         return whole_cpus(pod.resources.requests) if pod.qos is QoS.GUARANTEED else 0
-    sidecars = init_peak = apps = 0
-    for container in pod.containers:
+
+    def asked(container: Container) -> dict[str, int]:
         # The specification is asked, also where a status decides the number.
-        if "cpu" not in container.requests:
-            continue
-        count = exclusive_cpus(pod, container, gates)
-        if container.kind is ContainerKind.SIDECAR:
-            sidecars = int64(sidecars + count)
-        elif container.kind is ContainerKind.INIT:
-            init_peak = max(init_peak, int64(sidecars + count))
-        else:
-            apps = int64(apps + count)
-    return max(init_peak, int64(apps + sidecars))
+        return {"cpu": exclusive_cpus(pod, container, gates)} if "cpu" in container.requests else {}
+
+    return needed_at_once(pod, asked, int64).get("cpu", 0)

@@ -63,7 +63,7 @@ def take_distributed(
     if refusal:
         return refusal
 
-    asked = _Asked(topology, available, kept, need + kept.bit_count(), group, rules)
+    run = _Distribution(topology, available, kept, need, group, rules, observer)
     # The NUMA nodes with CPUs for the result: those that hold kept ones first, the used-up of them before all.
     #
     # Below sockets the order alone would not do: a socket may come first for another of its nodes.
@@ -73,34 +73,17 @@ def take_distributed(
     # The smallest and the largest number of nodes to try
     groups = (topology.all_cpus.bit_count() - 1) // group + 1
     per_node = (groups - 1) // len(topology.numa) + 1
-    needed = (asked.total - 1) // group + 1
+    needed = (run.total - 1) // group + 1
     smallest, largest = (needed - 1) // per_node + 1, min(needed, len(nodes))
     if smallest < width <= largest and not rules.older.distribute_ignores_hint_width:
         smallest = width
     for size in range(max(smallest, sum(1 for _, mask in nodes if mask & kept)), largest + 1):
-        found = _best_combo(asked, nodes, size)
+        found = run.best_combo(nodes, size)
         if isinstance(found, Endless):
             return found
         if found is not None:
-            return _claim(asked, nodes, found, observer)
+            return run.claim(nodes, found)
     return take_packed(topology, available, need, rules, uncore=False, kept=kept, observer=observer)
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """What is asked of all combos."""
-
-    topology: Topology
-    available: CPUMask
-    kept: CPUMask
-    total: int
-    """CPUs of the result, the kept ones included."""
-    group: int
-    rules: TakeRules
-
-    def room(self, cpus: CPUMask) -> int:
-        """Return how many of some CPUs the result may hold."""
-        return (cpus & (self.available | self.kept)).bit_count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,53 +212,131 @@ _Combo: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 that were judged best, which defect saved-combo may have replaced."""
 
 
-def _best_combo(asked: _Asked, nodes: list[Element], size: int) -> _Combo | Endless | None:
-    """Walk the subsets of one size and return the most balanced one, with what the claim will make of it."""
-    rules = asked.rules
-    # Up to v1.36 the two options ignored each other (rule distribute-ignores-sockets; spec: releases.md section 5).
-    align = rules.align_by_socket and not rules.older.distribute_ignores_sockets
-    free = [asked.room(mask) for _, mask in nodes]
-    held = [(mask & asked.kept).bit_count() for _, mask in nodes]
-    judge = _Judge(free, asked.total, size, asked.group, align=align, fixed="group-loop" in rules.fixed_defects)
-    # Every node with kept CPUs takes part; they stand at the beginning of the list.
-    first = sum(1 for count in held if count)
-    best: _Verdict | None = None
-    best_positions: tuple[int, ...] = ()
-    best_in_socket = False
-    last_visited: tuple[int, ...] = ()
-    for others in combinations(range(first, len(nodes)), size - first):
-        positions = (*range(first), *others)
-        last_visited = positions
-        # The kubelet looks whether it can stop at the beginning of the next visit only.
-        if best is not None and best.balance == 0 and (best_in_socket or not align):
-            break
-        verdict = judge.verdict(tuple([free[position] for position in positions]), tuple(held[:first]))
-        if verdict is None:
-            continue
-        if isinstance(verdict, Endless):
-            return verdict
-        better = best is None or verdict.balance < best.balance
-        in_socket = False
-        if align:
-            cpus = NO_CPUS
-            for position in positions:
-                cpus |= nodes[position][1]
-            in_socket = asked.topology.sockets_touched(cpus) <= 1
-            if in_socket != best_in_socket:
-                better = in_socket
-        if better:
-            best, best_positions, best_in_socket = verdict, positions, in_socket
-    if best is None:
-        return None
-    candidates = tuple(best_positions[index] for index in best.candidates)
-    positions, remainder = best_positions, best.remainder
-    if "saved-combo" not in rules.fixed_defects:
-        positions = _claimed_positions(positions, last_visited, len(nodes))
-        # The remainder set was remembered by its own walk over the candidates of the subset *as found*, and is
-        # overwritten in the same way: its walk is never stopped early, so it ends with the largest subset of its size.
-        last = tuple(range(len(candidates) - len(remainder), len(candidates)))
-        remainder = _claimed_positions(remainder, last, len(candidates)) if remainder else ()
-    return positions, tuple(candidates[index] for index in remainder), best_positions
+class _Distribution:
+    """One run of distribution: what is asked of all combos, and the claim while it goes from node to node."""
+
+    __slots__ = ("available", "group", "kept", "missing", "observer", "rules", "taken", "topology", "total")
+
+    def __init__(
+        self,
+        topology: Topology,
+        available: CPUMask,
+        kept: CPUMask,
+        need: int,
+        group: int,
+        rules: TakeRules,
+        observer: Observer | None,
+    ) -> None:
+        self.topology, self.available, self.kept = topology, available, kept
+        self.group, self.rules, self.observer = group, rules, observer
+        self.total = need + kept.bit_count()
+        """CPUs of the result, the kept ones included."""
+        self.missing = need
+        self.taken = NO_CPUS
+
+    def room(self, cpus: CPUMask) -> int:
+        """Return how many of some CPUs the result may hold."""
+        return (cpus & (self.available | self.kept)).bit_count()
+
+    def best_combo(self, nodes: list[Element], size: int) -> _Combo | Endless | None:
+        """Walk the subsets of one size and return the most balanced one, with what the claim will make of it."""
+        rules = self.rules
+        # Up to v1.36 the two options ignored each other (rule distribute-ignores-sockets; spec: releases.md section 5).
+        align = rules.align_by_socket and not rules.older.distribute_ignores_sockets
+        free = [self.room(mask) for _, mask in nodes]
+        held = [(mask & self.kept).bit_count() for _, mask in nodes]
+        judge = _Judge(free, self.total, size, self.group, align=align, fixed="group-loop" in rules.fixed_defects)
+        # Every node with kept CPUs takes part; they stand at the beginning of the list.
+        first = sum(1 for count in held if count)
+        best: _Verdict | None = None
+        best_positions: tuple[int, ...] = ()
+        best_in_socket = False
+        last_visited: tuple[int, ...] = ()
+        for others in combinations(range(first, len(nodes)), size - first):
+            positions = (*range(first), *others)
+            last_visited = positions
+            # The kubelet looks whether it can stop at the beginning of the next visit only.
+            if best is not None and best.balance == 0 and (best_in_socket or not align):
+                break
+            verdict = judge.verdict(tuple([free[position] for position in positions]), tuple(held[:first]))
+            if verdict is None:
+                continue
+            if isinstance(verdict, Endless):
+                return verdict
+            better = best is None or verdict.balance < best.balance
+            in_socket = False
+            if align:
+                cpus = NO_CPUS
+                for position in positions:
+                    cpus |= nodes[position][1]
+                in_socket = self.topology.sockets_touched(cpus) <= 1
+                if in_socket != best_in_socket:
+                    better = in_socket
+            if better:
+                best, best_positions, best_in_socket = verdict, positions, in_socket
+        if best is None:
+            return None
+        candidates = tuple(best_positions[index] for index in best.candidates)
+        positions, remainder = best_positions, best.remainder
+        if "saved-combo" not in rules.fixed_defects:
+            positions = _claimed_positions(positions, last_visited, len(nodes))
+            # The remainder set was remembered by its own walk over the candidates of the subset *as found*, and is
+            # overwritten in the same way: its walk is never stopped early, so it ends with the largest subset of its
+            # size.
+            last = tuple(range(len(candidates) - len(remainder), len(candidates)))
+            remainder = _claimed_positions(remainder, last, len(candidates)) if remainder else ()
+        return positions, tuple(candidates[index] for index in remainder), best_positions
+
+    def claim(self, nodes: list[Element], combo: _Combo) -> CPUMask | TakeError | Endless:
+        """Take the shares of the chosen nodes, then hand out the rest group by group."""
+        group, kept = self.group, self.kept
+        used, remainder, found = combo
+        share = self.total // len(used) // group * group
+        # Up to v1.36 each node is asked for the full share (rule distribute-claims-full-share; spec: releases.md
+        # section 5).
+        if not self.rules.older.distribute_claims_full_share:
+            for position in used:
+                share = min(share, self.room(nodes[position][1]) // group * group)
+        rest = self.total - share * len(used)
+        for position in used:
+            rest -= max(0, (nodes[position][1] & kept).bit_count() - share)
+        if self.observer is not None:
+            ids, best, takers = (
+                tuple(nodes[position][0] for position in positions) for positions in (used, found, remainder)
+            )
+            self.observer(DistributionChosen(ids, best, share, rest, takers if rest > 0 else (), group))
+        for position in used:
+            node = nodes[position]
+            # Not all of them are left where an earlier share took a whole socket by its average size (average-sizes).
+            self._take(node, share - (node[1] & kept).bit_count(), is_rest=False)
+        while rest > 0:
+            before = rest
+            for position in remainder:
+                if rest > 0 and self._left(nodes[position]).bit_count() >= group:
+                    self._take(nodes[position], group, is_rest=True)
+                    rest -= group
+            if rest == before:
+                # Defect claim-loop (v1.37.1): the kubelet goes round for ever. Fixed, it is the error that 1.36 gave.
+                error = TakeError(f"accounting error, not enough CPUs allocated, remaining: {self.missing}")
+                return error if "claim-loop" in self.rules.fixed_defects else Endless("claim-loop")
+        if self.missing:
+            verb = "not enough" if self.missing > 0 else "too many"
+            return TakeError(f"accounting error, {verb} CPUs allocated, remaining: {self.missing}")
+        return self.taken
+
+    def _left(self, node: Element) -> CPUMask:
+        """Return the CPUs of a node that can still be taken."""
+        return node[1] & self.available & ~self.taken
+
+    def _take(self, node: Element, count: int, *, is_rest: bool) -> None:
+        """Take CPUs of a node; an error counts as none."""
+        kept = self.kept | self.taken if self.kept else NO_CPUS
+        part = take_packed(self.topology, self._left(node), count, self.rules, uncore=False, kept=kept)
+        if isinstance(part, int):
+            self.taken |= part
+            self.missing -= part.bit_count()
+            if self.observer is not None and part:
+                self.observer(SharePicked(node[0], part, is_rest))
 
 
 def _claimed_positions(found: tuple[int, ...], last_visited: tuple[int, ...], count: int) -> tuple[int, ...]:
@@ -302,73 +363,6 @@ def _claimed_positions(found: tuple[int, ...], last_visited: tuple[int, ...], co
     if last_visited[:kept] == prefix:
         return last_visited
     return prefix + tuple(range(count - len(found) + kept, count))
-
-
-def _claim(
-    asked: _Asked, nodes: list[Element], combo: _Combo, observer: Observer | None
-) -> CPUMask | TakeError | Endless:
-    """Take the shares of the chosen nodes, then hand out the rest group by group."""
-    group, kept = asked.group, asked.kept
-    used, remainder, found = combo
-    share = asked.total // len(used) // group * group
-    # Up to v1.36 each node is asked for the full share (rule distribute-claims-full-share; spec: releases.md section
-    # 5).
-    if not asked.rules.older.distribute_claims_full_share:
-        for position in used:
-            share = min(share, asked.room(nodes[position][1]) // group * group)
-    rest = asked.total - share * len(used)
-    for position in used:
-        rest -= max(0, (nodes[position][1] & kept).bit_count() - share)
-    if observer is not None:
-        ids, best, takers = (
-            tuple(nodes[position][0] for position in positions) for positions in (used, found, remainder)
-        )
-        observer(DistributionChosen(ids, best, share, rest, takers if rest > 0 else (), group))
-    hands = _Hands(asked, observer, asked.total - kept.bit_count())
-    for position in used:
-        node = nodes[position]
-        # Not all of them are left where an earlier share took a whole socket by its average size (average-sizes).
-        hands.take(node, share - (node[1] & kept).bit_count(), is_rest=False)
-    while rest > 0:
-        before = rest
-        for position in remainder:
-            if rest > 0 and hands.left(nodes[position]).bit_count() >= group:
-                hands.take(nodes[position], group, is_rest=True)
-                rest -= group
-        if rest == before:
-            # Defect claim-loop (v1.37.1): the kubelet goes round for ever. Fixed, it is the error that 1.36 gave.
-            error = TakeError(f"accounting error, not enough CPUs allocated, remaining: {hands.missing}")
-            return error if "claim-loop" in asked.rules.fixed_defects else Endless("claim-loop")
-    if hands.missing:
-        verb = "not enough" if hands.missing > 0 else "too many"
-        return TakeError(f"accounting error, {verb} CPUs allocated, remaining: {hands.missing}")
-    return hands.taken
-
-
-class _Hands:
-    """The claim while it goes from node to node."""
-
-    __slots__ = ("_asked", "_observer", "missing", "taken")
-
-    def __init__(self, asked: _Asked, observer: Observer | None, missing: int) -> None:
-        self._asked, self._observer = asked, observer
-        self.missing = missing
-        self.taken = NO_CPUS
-
-    def left(self, node: Element) -> CPUMask:
-        """Return the CPUs of a node that can still be taken."""
-        return node[1] & self._asked.available & ~self.taken
-
-    def take(self, node: Element, count: int, *, is_rest: bool) -> None:
-        """Take CPUs of a node; an error counts as none."""
-        asked = self._asked
-        kept = asked.kept | self.taken if asked.kept else NO_CPUS
-        part = take_packed(asked.topology, self.left(node), count, asked.rules, uncore=False, kept=kept)
-        if isinstance(part, int):
-            self.taken |= part
-            self.missing -= part.bit_count()
-            if self._observer is not None and part:
-                self._observer(SharePicked(node[0], part, is_rest))
 
 
 def take(

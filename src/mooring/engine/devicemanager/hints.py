@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 from mooring.engine.core.bits import NUMAMask, mask_of, members
 from mooring.engine.core.decision import Observer
-from mooring.engine.core.pod import Container, ContainerKind, Pod
+from mooring.engine.core.gotext import int64
+from mooring.engine.core.pod import Container, Pod, needed_at_once
 from mooring.engine.core.release import NEWEST_RULES, ReleaseRules
 from mooring.engine.devicemanager.facts import DeviceHintsAsked
 from mooring.engine.devicemanager.state import Device, DeviceState, ReusableDevices
@@ -27,25 +28,8 @@ def device_requests(container: Container, state: DeviceState) -> dict[str, int]:
 
 
 def pod_device_requests(pod: Pod, state: DeviceState) -> dict[str, int]:
-    """Return how many devices a pod needs at once.
-
-    Apps run with the sidecars; an init container runs with the sidecars before it.
-    """
-    sidecars: dict[str, int] = {}
-    peak: dict[str, int] = {}
-    apps: dict[str, int] = {}
-    for container in pod.containers:
-        for resource, count in device_requests(container, state).items():
-            if container.kind is ContainerKind.SIDECAR:
-                sidecars[resource] = sidecars.get(resource, 0) + count
-            elif container.kind is ContainerKind.INIT:
-                peak[resource] = max(peak.get(resource, 0), sidecars.get(resource, 0) + count)
-            else:
-                apps[resource] = apps.get(resource, 0) + count
-    return {
-        resource: max(peak.get(resource, 0), apps.get(resource, 0) + sidecars.get(resource, 0))
-        for resource in sorted({*sidecars, *peak, *apps})
-    }
+    """Return how many devices a pod needs at once."""
+    return dict(sorted(needed_at_once(pod, lambda container: device_requests(container, state), int64).items()))
 
 
 def container_hints(

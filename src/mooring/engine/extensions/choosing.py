@@ -73,7 +73,9 @@ def cores_of(cores: Sequence[int], need: int) -> int | None:
 
 
 class Pipeline(Protocol):
-    """The plugins of a node, as the CPU manager's choice needs them."""
+    """The plugins of a node, as the CPU manager's choice needs them: what stands behind its seam, the chooser."""
+
+    __slots__ = ()
 
     @property
     def counts_cores(self) -> bool:
@@ -89,87 +91,74 @@ class Pipeline(Protocol):
     def chosen(self, state: CPUState, wanted: CPUsWanted, observer: Observer | None) -> CPUsChosen | TakeError | None:
         """Return the choice, a refusal, or None where the kubelet's rules choose from the whole pool."""
 
+    def choose(
+        self, policy: StaticPolicy, state: CPUState, wanted: CPUsWanted, observer: Observer | None
+    ) -> CPUsChosen | AllocationError | Endless:
+        """Choose exclusive CPUs for a container, or for a whole pod.
 
-def choose(
-    pipeline: Pipeline, policy: StaticPolicy, state: CPUState, wanted: CPUsWanted, observer: Observer | None
-) -> CPUsChosen | AllocationError | Endless:
-    """Choose exclusive CPUs for a container, or for a whole pod.
+        With full-pcpus-only they are whole cores. The kubelet checks that before it takes; where the pipeline counts
+        cores as they are, its answer is checked instead, and a refusal is in the kubelet's words.
+        """
+        refusal = None if self.counts_cores else check_whole_cores(policy, state, wanted, observer)
+        if refusal is not None:
+            return refusal
+        hidden = hidden_for(state, wanted.uid, wanted.left)
+        if hidden and wanted.pod is not None:
+            # Hidden threads of ended init containers are as free for the pod as the CPUs that these leave.
+            left = wanted.left | hidden
+            wanted = wanted_cpus(policy, state, left, wanted.pod, wanted.container, wanted.need, wanted.affinity)
+        found = self.chosen(state, wanted, observer)
+        if isinstance(found, TakeError) and policy.rules.whole_cores and self.counts_cores:
+            usable = self.usable(state, wanted, None) & wanted.pool
+            if usable.bit_count() >= wanted.need:
+                # There are enough of them, and they do not come in whole cores.
+                cores = whole_cores_in(policy.topology, usable)
+                group = common_size(cores) or policy.group_size
+                available = sum(core.bit_count() for core in cores)
+                refusal = why_no_whole_cores(wanted.uid, wanted.container, wanted.need, group, available, observer)
+                if refusal is not None:
+                    return refusal
+        if found is not None:
+            if observer is not None:
+                cpus, error = (found.cpus, "") if isinstance(found, CPUsChosen) else (NO_CPUS, found.message)
+                observer(taken_fact(wanted, cpus & wanted.near, cpus, error))
+            return found if isinstance(found, CPUsChosen) else AllocationError(found.message)
+        refusal = check_whole_cores(policy, state, wanted, observer) if self.counts_cores else None
+        return refusal or taken_near(policy, wanted, observer)
 
-    With full-pcpus-only they are whole cores. The kubelet checks that before it takes; where the pipeline counts cores
-    as they are, its answer is checked instead, and a refusal is in the kubelet's words.
-    """
-    refusal = None if pipeline.counts_cores else check_whole_cores(policy, state, wanted, observer)
-    if refusal is not None:
-        return refusal
-    hidden = hidden_for(state, wanted.uid, wanted.left)
-    if hidden and wanted.pod is not None:
-        # Hidden threads of ended init containers are as free for the pod as the CPUs that these leave.
-        left = wanted.left | hidden
-        wanted = wanted_cpus(policy, state, left, wanted.pod, wanted.container, wanted.need, wanted.affinity)
-    found = _chosen(pipeline, policy, state, wanted, observer)
-    if isinstance(found, AllocationError):
-        return found
-    if found is not None:
-        if observer is not None:
-            cpus, error = (found.cpus, "") if isinstance(found, CPUsChosen) else (NO_CPUS, found.message)
-            observer(taken_fact(wanted, cpus & wanted.near, cpus, error))
-        return found if isinstance(found, CPUsChosen) else AllocationError(found.message)
-    refusal = check_whole_cores(policy, state, wanted, observer) if pipeline.counts_cores else None
-    return refusal or taken_near(policy, wanted, observer)
+    def stored(
+        self, state: CPUState, reusable: Reusable, pod: str, container: Container, chosen: CPUsChosen
+    ) -> tuple[CPUState, Reusable]:
+        """Return state and record with the threads hidden that a choice hides: nothing else gets them."""
+        if not chosen.hidden:
+            return state, reusable
+        if container.kind is not ContainerKind.INIT:
+            reusable = replace(reusable, cpus=reusable.cpus & ~chosen.hidden)
+        return with_hidden(state, pod, container.name, chosen.hidden), reusable
 
+    def narrowed(
+        self, policy: StaticPolicy, state: CPUState, pod: Pod, asked: CPUHintsAsked, observer: Observer | None
+    ) -> tuple[CPUHintsAsked, CPUMask]:
+        """Leave out CPUs that plugins withhold; what the pod has already cannot be withheld.
 
-def _chosen(
-    pipeline: Pipeline, policy: StaticPolicy, state: CPUState, wanted: CPUsWanted, observer: Observer | None
-) -> CPUsChosen | AllocationError | TakeError | None:
-    """Ask the plugins; None when they leave the choice to the kubelet's rules."""
-    found = pipeline.chosen(state, wanted, observer)
-    if not isinstance(found, TakeError) or not policy.rules.whole_cores or not pipeline.counts_cores:
-        return found
-    usable = pipeline.usable(state, wanted, None) & wanted.pool
-    if usable.bit_count() < wanted.need:
-        return found
-    # There are enough of them, and they do not come in whole cores.
-    cores = whole_cores_in(policy.topology, usable)
-    group = common_size(cores) or policy.group_size
-    available = sum(core.bit_count() for core in cores)
-    refusal = why_no_whole_cores(wanted.uid, wanted.container, wanted.need, group, available, observer)
-    return refusal or found
-
-
-def stored(
-    state: CPUState, reusable: Reusable, pod: str, container: Container, chosen: CPUsChosen
-) -> tuple[CPUState, Reusable]:
-    """Return state and record with the threads hidden that a choice hides: nothing else gets them."""
-    if not chosen.hidden:
-        return state, reusable
-    if container.kind is not ContainerKind.INIT:
-        reusable = replace(reusable, cpus=reusable.cpus & ~chosen.hidden)
-    return with_hidden(state, pod, container.name, chosen.hidden), reusable
-
-
-def narrowed(
-    pipeline: Pipeline, policy: StaticPolicy, state: CPUState, pod: Pod, asked: CPUHintsAsked, observer: Observer | None
-) -> tuple[CPUHintsAsked, CPUMask]:
-    """Leave out CPUs that plugins withhold; what the pod has already cannot be withheld.
-
-    Returns:
-        What is asked now, and the mask of the CPUs that plugins would withhold on an empty machine, too: a set of nodes
-        is not as small as it could be only because it is counted with CPUs that the pod can never get. What it has is
-        always as good as can be, so that no restart takes a pod away that plugins once let in.
-    """
-    if not pipeline.withholds:
-        return asked, NO_CPUS
-    held = 0
-    for cpus in state.assignments.get(pod.uid, {}).values():
-        held |= cpus
-    everything = policy.topology.all_cpus
-    pool = asked.available | asked.reusable
-    if not pool & ~held:
-        return asked, everything & ~held
-    usable = usable_cpus(policy, state, pool & ~held, pod, asked.container, asked.need, observer) | pool & held
-    within_reach = usable_cpus(policy, state, everything, pod, asked.container, asked.need)
-    asked = replace(asked, available=asked.available & usable, reusable=asked.reusable & usable)
-    return asked, everything & ~within_reach & ~usable
+        Returns:
+            What is asked now, and the mask of the CPUs that plugins would withhold on an empty machine, too: a set of
+            nodes is not as small as it could be only because it is counted with CPUs that the pod can never get. What
+            it has is always as good as can be, so that no restart takes a pod away that plugins once let in.
+        """
+        if not self.withholds:
+            return asked, NO_CPUS
+        held = 0
+        for cpus in state.assignments.get(pod.uid, {}).values():
+            held |= cpus
+        everything = policy.topology.all_cpus
+        pool = asked.available | asked.reusable
+        if not pool & ~held:
+            return asked, everything & ~held
+        usable = usable_cpus(policy, state, pool & ~held, pod, asked.container, asked.need, observer) | pool & held
+        within_reach = usable_cpus(policy, state, everything, pod, asked.container, asked.need)
+        asked = replace(asked, available=asked.available & usable, reusable=asked.reusable & usable)
+        return asked, everything & ~within_reach & ~usable
 
 
 def usable_cpus(

@@ -227,7 +227,7 @@ def located(
     (5,)
     """
     devices = tuple(pci)
-    for names in (*_configured(driver, rules or {}), STANDARD, *_older(driver, attributes)):
+    for names in _names_of(driver, attributes, rules or {}):
         found = _by(names, attributes, devices)
         if found:
             return found
@@ -245,7 +245,7 @@ def pci_address_of(driver: str, attributes: Attributes, rules: LocationRules | N
     >>> pci_address_of("dra.net", {"dra.net/pciAddress": "0000:3B:00.0"})
     '0000:3b:00.0'
     """
-    for names in (*_configured(driver, rules or {}), STANDARD, *_older(driver, attributes)):
+    for names in _names_of(driver, attributes, rules or {}):
         address = _first(attributes.get(names.pci_bus_id))
         if isinstance(address, str) and address:
             return address.lower()
@@ -288,13 +288,11 @@ def claimed_devices(pod: Pod, claims: Mapping[str, ResourceClaim]) -> dict[str, 
     return held
 
 
-def _configured(driver: str, rules: LocationRules) -> Iterator[LocationAttributes]:
+def _names_of(driver: str, attributes: Attributes, rules: LocationRules) -> Iterator[LocationAttributes]:
+    """Yield the configured attributes, the standard ones, and those of an older driver: its own domain comes first."""
     if driver in rules:
         yield rules[driver]
-
-
-def _older(driver: str, attributes: Attributes) -> Iterator[LocationAttributes]:
-    """Yield the attributes of an older driver: its own domain first, then others."""
+    yield STANDARD
     domains = sorted({name.rpartition("/")[0] for name in attributes}, key=lambda domain: (domain != driver, domain))
     for domain in domains:
         yield LocationAttributes(

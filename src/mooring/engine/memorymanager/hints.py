@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import cast
 
 from mooring.engine.core.bits import NO_NODES, NUMAMask, mask_of, members
 from mooring.engine.core.decision import Observer
@@ -40,7 +39,15 @@ from mooring.engine.memorymanager.state import (
     leftover_for,
 )
 from mooring.engine.topologymanager.hints import IMPOSSIBLE, Hint, Hints
-from mooring.engine.topologymanager.wide import AnyHints, Demand, Family, ResourceHints, sets_of_size
+from mooring.engine.topologymanager.wide import (
+    AnyHints,
+    Demand,
+    Family,
+    ResourceHints,
+    as_ids,
+    over_subsets,
+    sets_of_size,
+)
 
 MOST_LISTED = 8
 """Largest number of NUMA nodes for which hints are listed; with more of them they are described."""
@@ -104,7 +111,7 @@ def _listed(
     if wraps:
         # Only where sums wrap around can nodes have free what they have not as a whole.
         found = sorted(set(found).intersection(_enough(allocatable, amounts, wraps=True)))
-    masks = set(_as_masks([index for index in found if index], ids))
+    masks = set(as_ids([index for index in found if index], ids))
     if wraps:
         # What is left is added to what is free: a sum that sufficed can wrap around.
         masks -= reusing
@@ -196,7 +203,7 @@ def _reusing(ids: tuple[int, ...], leftover: Leftover) -> Iterable[NUMAMask]:
     """Return the node sets for which memory of ended init containers counts."""
     if leftover.assignments is None:
         return leftover.amounts
-    sets = _as_masks(list(range(1, 1 << len(ids))), ids)
+    sets = as_ids(list(range(1, 1 << len(ids))), ids)
     return [mask for mask in sets if any(not own & ~mask for own in leftover.amounts)]
 
 
@@ -221,19 +228,11 @@ def _enough(rows: Sequence[Sequence[int]], amounts: tuple[int, ...], *, wraps: b
     """
     found: Iterable[int] = range(1 << len(rows[0]))
     for row, amount in zip(rows, amounts, strict=True):
-        sums = [0]
-        for value in row:
-            sums += [total + value for total in sums]
+        sums = over_subsets(row)
         if wraps:
             sums = [uint64(total) for total in sums]
         found = [index for index in found if sums[index] >= amount]
     return found
-
-
-def _as_masks(found: list[int], ids: tuple[int, ...]) -> Iterable[NUMAMask]:
-    if ids == tuple(range(len(ids))):
-        return cast("list[NUMAMask]", found)  # positions are ids here
-    return [NUMAMask(mask_of(ids[position] for position in members(index))) for index in found]
 
 
 def _respecting_groups(groups: Collection[tuple[int, bool, tuple[int, ...]]], masks: set[NUMAMask]) -> set[NUMAMask]:

@@ -21,7 +21,15 @@ from mooring.engine.core.config import ReservedMemory
 from mooring.engine.core.decision import Cause, Fault
 from mooring.engine.core.gotext import UINT64_MAX, quote, uint64
 from mooring.engine.core.machineinfo import MachineInfo, NUMANode
-from mooring.engine.core.pod import Container, ContainerKind, Pod, PodLevelGates, ResourceList, guaranteed_equivalent
+from mooring.engine.core.pod import (
+    Container,
+    ContainerKind,
+    Pod,
+    PodLevelGates,
+    ResourceList,
+    guaranteed_equivalent,
+    needed_at_once,
+)
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.core.release import NEWEST_RULES, ReleaseRules
 from mooring.engine.memorymanager.state import MemoryState, MemoryTable, NUMANodeState
@@ -209,22 +217,15 @@ def pod_requests(pod: Pod, gates: PodLevelGates, older: ReleaseRules = NEWEST_RU
         return (
             asked if isinstance(asked, str) else {resource: amount for resource, amount in asked.items() if amount > 0}
         )
-    sidecars: dict[str, int] = {}
-    peak: dict[str, int] = {}
-    apps: dict[str, int] = {}
+    of_containers: dict[str, Requests] = {}
+    of_apps: set[str] = set()
     for container in pod.containers:
         amounts = container_requests(pod, container, gates)
         if isinstance(amounts, str):
             return amounts
-        for resource, amount in amounts.items():
-            if container.kind is ContainerKind.SIDECAR:
-                sidecars[resource] = uint64(sidecars.get(resource, 0) + amount)
-            elif container.kind is ContainerKind.INIT:
-                peak[resource] = max(peak.get(resource, 0), uint64(sidecars.get(resource, 0) + amount))
-            else:
-                apps[resource] = uint64(apps.get(resource, 0) + amount)
-    types = dict.fromkeys(apps if older.pod_memory_of_app_types else (*apps, *sidecars, *peak))
-    return {
-        resource: max(peak.get(resource, 0), uint64(apps.get(resource, 0) + sidecars.get(resource, 0)))
-        for resource in types
-    }
+        of_containers[container.name] = amounts
+        of_apps.update(amounts if container.kind is ContainerKind.APP else ())
+    needed = needed_at_once(pod, lambda container: of_containers[container.name], uint64)
+    if older.pod_memory_of_app_types:
+        return {resource: amount for resource, amount in needed.items() if resource in of_apps}
+    return needed

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Literal, TypeAlias, TypeVar, cast
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask
-from mooring.engine.core.config import UNWATCHED, ChosenPlugin, OutOfTimeError, PluginChoice
+from mooring.engine.core.config import ChosenPlugin, OutOfTimeError, PluginChoice, Watch
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import Observer
 from mooring.engine.cpumanager.state import CPUState
@@ -57,10 +57,15 @@ class Asking:
 
     def of(self, point: str) -> list[ChosenPlugin]:
         """Return who implements a point and has not failed yet, in order."""
+        asked = []
         for one in self.choice.plugins:
-            if point in one.points and one.name not in self.failed and self.choice.watch.has_given_up(one.name):
+            if point not in one.points or one.name in self.failed:
+                continue
+            if self.choice.has_given_up(one.name):
                 self.fail(one.name, point, "it ran out of time before and is not asked any more")
-        return [one for one in self.choice.plugins if point in one.points and one.name not in self.failed]
+            else:
+                asked.append(one)
+        return asked
 
     def ask(self, plugin: ChosenPlugin, point: str, understand: Understand[T], **arguments: object) -> T | None:
         """Return a plugin's answer; None when it has no opinion, or when it failed."""
@@ -91,17 +96,18 @@ class Asking:
 
     def within_budget(self, work: Callable[[], T]) -> T | None:
         """Do work that asks plugins; None when they took too long. Shipped plugins are not watched."""
-        if self.choice.watch is UNWATCHED or all(plugin.is_shipped for plugin in self.choice.plugins):
+        watch = self.choice.watch
+        if watch is None or all(plugin.is_shipped for plugin in self.choice.plugins):
             return work()
         # The observer belongs to the caller: it receives nothing from another thread, and nothing late.
         observer, facts = self.observer, list[object]()
         self.observer, self.is_watched = facts.append, True
         done: list[T] = []
         try:
-            self.choice.watch(lambda: done.append(work()), self.choice.budget)
+            watch(lambda: done.append(work()), self.choice.budget)
         except OutOfTimeError:
             self.is_over = True
-            facts = [*facts, self._out_of_time()]
+            facts = [*facts, self._out_of_time(watch)]
         else:
             self.observer, self.is_watched = observer, False
         if observer is not None:
@@ -109,7 +115,7 @@ class Asking:
                 observer(fact)
         return None if self.is_over else done[0]
 
-    def _out_of_time(self) -> PluginFailed:
+    def _out_of_time(self, watch: Watch) -> PluginFailed:
         """Leave the plugin that is being asked out from here on; who did not come with Mooring is given up."""
         name, point = self.now
         if not name:
@@ -118,7 +124,7 @@ class Asking:
             why = f"no plugin was asked within {self.choice.budget / 1e6:g} ms"
             return PluginFailed(self.pod, self.container, names, "", why)
         if not any(plugin.name == name and plugin.is_shipped for plugin in self.choice.plugins):
-            self.choice.watch.give_up(name)
+            watch.give_up(name)
         why = f"it was not done after {self.choice.budget / 1e6:g} ms"
         return PluginFailed(self.pod, self.container, name, point, why)
 

@@ -14,13 +14,12 @@ from types import MappingProxyType
 from mooring.engine.core.bits import CPUMask, NUMAMask, mask_of
 from mooring.engine.core.config import PluginChoice, PluginPlacement
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.decision import AllocationError, Endless, Observer
-from mooring.engine.core.pod import Container, Pod
-from mooring.engine.cpumanager.facts import CPUHintsAsked
+from mooring.engine.core.decision import Observer
+from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.options import TakeError
-from mooring.engine.cpumanager.policy import CPUsChosen, CPUsWanted, Purpose, StaticPolicy
-from mooring.engine.cpumanager.state import CPUState, Reusable
-from mooring.engine.extensions import choosing
+from mooring.engine.cpumanager.policy import CPUsChosen, CPUsWanted, Purpose
+from mooring.engine.cpumanager.state import CPUState
+from mooring.engine.extensions.choosing import Pipeline
 from mooring.engine.extensions.owners import hidden_of_pod
 from mooring.engine.plugins import facts
 from mooring.engine.plugins.asking import (
@@ -54,7 +53,7 @@ _TELLING_APART = frozenset({"filter_cpus", "pre_score"})
 
 
 @dataclass(frozen=True, slots=True)
-class PluginHost:
+class PluginHost(Pipeline):
     """The plugins of one node, on its machine: the chooser of its CPU manager."""
 
     choice: PluginChoice
@@ -100,24 +99,6 @@ class PluginHost:
             text = f"not enough cpus available to satisfy request: requested={wanted.need}, available={count}"
             return TakeError(text)
         return self._piped(PluginPlacement.CPU_MANAGER, state, wanted, observer)
-
-    def choose(
-        self, policy: StaticPolicy, state: CPUState, wanted: CPUsWanted, observer: Observer | None
-    ) -> CPUsChosen | AllocationError | Endless:
-        """Choose exclusive CPUs for a container, or for a whole pod (:mod:`mooring.engine.extensions.choosing`)."""
-        return choosing.choose(self, policy, state, wanted, observer)
-
-    def stored(
-        self, state: CPUState, reusable: Reusable, pod: str, container: Container, chosen: CPUsChosen
-    ) -> tuple[CPUState, Reusable]:
-        """Return state and record with the threads hidden that a choice hides."""
-        return choosing.stored(state, reusable, pod, container, chosen)
-
-    def narrowed(
-        self, policy: StaticPolicy, state: CPUState, pod: Pod, asked: CPUHintsAsked, observer: Observer | None
-    ) -> tuple[CPUHintsAsked, CPUMask]:
-        """Return from what hints are made, without the CPUs that plugins withhold."""
-        return choosing.narrowed(self, policy, state, pod, asked, observer)
 
     def hinted(self, state: CPUState, wanted: CPUsWanted, observer: Observer | None) -> NUMAMask | None:
         """Run the pipeline as a hint provider: return the mask of the NUMA nodes of its choice, None for no opinion."""

@@ -233,17 +233,7 @@ class CPUPluginPoints:
         """
 
 
-POINTS = (
-    "sort_pods",
-    "filter_cpus",
-    "post_filter",
-    "pre_score",
-    "select_cpus",
-    "score_set",
-    "allocated",
-    "deallocated",
-    "choose_affinity",
-)
+POINTS = tuple(name for name in vars(CPUPluginPoints) if not name.startswith("_"))
 """In the order in which they are asked."""
 
 

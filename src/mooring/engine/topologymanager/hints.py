@@ -9,7 +9,7 @@ Source: kubelet v1.37.1, topologymanager numa_info.go and policy.go; spec: topol
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from mooring.engine.core.bits import NUMAMask, members
 from mooring.engine.core.errors import KubeletCrashError
@@ -100,10 +100,14 @@ def average_distance(info: NUMAInfo, mask: int) -> float:
             for node in nodes:
                 total += row[node]
     except (KeyError, IndexError):
-        raise KubeletCrashError(
-            f"the machine gives no distance between NUMA nodes {', '.join(map(str, nodes))}: the kubelet crashes here"
-        ) from None
+        raise no_distance(nodes) from None
     return total / (len(nodes) * len(nodes))
+
+
+def no_distance(nodes: Iterable[int]) -> KubeletCrashError:
+    """Return what happens where a distance is needed that the machine does not give."""
+    listed = ", ".join(map(str, nodes))
+    return KubeletCrashError(f"the machine gives no distance between NUMA nodes {listed}: the kubelet crashes here")
 
 
 def best_of_size(info: NUMAInfo, masks: tuple[int, ...]) -> int:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from mooring.engine.core.bits import NO_NODES, NUMAMask, members
 from mooring.engine.topologymanager.hints import DONT_CARE, NOT_POSSIBLE, Hints
@@ -162,13 +162,13 @@ class Family:
     def masks(self) -> Iterator[NUMAMask]:
         """Yield every member; only for universes small enough to list."""
         nodes = tuple(members(self.universe))
-        subsets = [NUMAMask(mask) for mask in _over_subsets([1 << node for node in nodes])]
+        subsets = [NUMAMask(mask) for mask in over_subsets([1 << node for node in nodes])]
         kept: Iterable[int] = range(1, len(subsets))
         for demand in self.demands:
             if demand.sources is not None or demand.bonuses:
                 kept = [index for index in kept if demand.is_met(subsets[index])]
             else:
-                sums = _over_subsets([demand.weights[node] for node in nodes])
+                sums = over_subsets([demand.weights[node] for node in nodes])
                 kept = [index for index in kept if sums[index] >= demand.need]
         left_out = {*self.barred, *self.listed}
         for index in kept:
@@ -188,12 +188,25 @@ def _first_of_size_up(family: Family) -> int | None:
     return None
 
 
-def _over_subsets(values: list[int]) -> list[int]:
+def over_subsets(values: Iterable[int]) -> list[int]:
     """Return the sum of ``values`` over every subset, indexed by the subset's mask of positions."""
     sums = [0]
     for value in values:
         sums += [total + value for total in sums]
     return sums
+
+
+def as_ids(found: list[int], nodes: tuple[int, ...]) -> list[NUMAMask]:
+    """Return masks of positions in a list of nodes as masks of their ids; a node -1 is in no mask."""
+    if nodes == tuple(range(len(nodes))):
+        return cast("list[NUMAMask]", found)  # positions are ids here
+    table = _id_masks(nodes)
+    return [table[index] for index in found]
+
+
+@lru_cache(maxsize=16)
+def _id_masks(nodes: tuple[int, ...]) -> tuple[NUMAMask, ...]:
+    return tuple(map(NUMAMask, over_subsets(1 << node if node >= 0 else 0 for node in nodes)))
 
 
 def sets_of_size(universe: int, size: int, around: int, demands: Sequence[Demand]) -> Iterator[int]:

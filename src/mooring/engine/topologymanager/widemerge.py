@@ -14,8 +14,7 @@ from itertools import product, repeat, zip_longest
 from math import prod
 
 from mooring.engine.core.bits import NO_NODES, members
-from mooring.engine.core.errors import KubeletCrashError
-from mooring.engine.topologymanager.hints import Hints, NUMAInfo, average_distance, best_of_size
+from mooring.engine.topologymanager.hints import Hints, NUMAInfo, average_distance, best_of_size, narrowest, no_distance
 from mooring.engine.topologymanager.wide import Demand, Family, sets_of_size
 from mooring.lazy import dataclass
 
@@ -25,9 +24,11 @@ def closest_first(
 ) -> int:
     """Return the closest wanted set of ``size`` nodes, of equally close ones the smallest number; 0 when there is none.
 
-    Sets are walked by ascending number, so that of several equally close ones the first found wins, and a branch is
-    dropped when it cannot come below the best sum so far.
+    Where distances do not count all are equally close. Sets are walked by ascending number, so that of several equally
+    close ones the first found wins, and a branch is dropped when it cannot come below the best sum so far.
     """
+    if info.distances is None:
+        return next((mask for mask in sets_of_size(universe, size, around, demands) if is_wanted(mask)), 0)
     nodes = tuple(members(universe))
     if size > len(nodes) or size == 0:
         return 0
@@ -75,9 +76,7 @@ def _pair_costs(info: NUMAInfo, nodes: tuple[int, ...]) -> dict[tuple[int, int],
             for other in nodes
         }
     except (KeyError, IndexError):
-        raise KubeletCrashError(
-            f"the machine gives no distance between NUMA nodes {', '.join(map(str, nodes))}: the kubelet crashes here"
-        ) from None
+        raise no_distance(nodes) from None
 
 
 Entry = Hints | Family
@@ -117,10 +116,7 @@ def _all_prefer(families: Sequence[Family], mask: int) -> bool:
 
 def _best_of(masks: set[int], info: NUMAInfo) -> int:
     masks.discard(0)
-    if not masks:
-        return 0
-    size = min(mask.bit_count() for mask in masks)
-    return best_of_size(info, tuple(mask for mask in masks if mask.bit_count() == size))
+    return narrowest(info, tuple(masks)) if masks else 0
 
 
 def _best_common(families: Sequence[Family], size: int, info: NUMAInfo) -> int:
@@ -139,9 +135,7 @@ def _best_common(families: Sequence[Family], size: int, info: NUMAInfo) -> int:
     def is_agreed(mask: int) -> bool:
         return _all_prefer(families, mask)
 
-    if info.distances is not None:
-        return closest_first(info, universe, size, required, demands, is_agreed)
-    return next((mask for mask in sets_of_size(universe, size, required, demands) if is_agreed(mask)), 0)
+    return closest_first(info, universe, size, required, demands, is_agreed)
 
 
 def best_reachable(entries: Sequence[Entry], info: NUMAInfo, bound: int) -> int:
@@ -241,9 +235,7 @@ def _best_meeting(meeting: _Meeting, size: int, info: NUMAInfo) -> int:
     def is_reachable(mask: int) -> bool:
         return _can_spare(meeting.families, mask, room & ~mask)
 
-    if info.distances is not None:
-        return closest_first(info, room, size, forced, demands, is_reachable)
-    return next((mask for mask in sets_of_size(room, size, forced, demands) if is_reachable(mask)), 0)
+    return closest_first(info, room, size, forced, demands, is_reachable)
 
 
 def _can_spare(families: Sequence[Family], target: int, others: int) -> bool:
