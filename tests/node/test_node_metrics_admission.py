@@ -77,41 +77,41 @@ def test_a_failed_device_counts_as_any_other_provider() -> None:
     assert change == {REQUESTS: 1, ERRORS: 1, rejections("UnexpectedAdmissionError"): 1}
 
 
-def test_container_scope_counts_each_container() -> None:
-    metered = Metered(config(policy="single-numa-node"))
-    change = of_admission(metered.change(pod("a", container("one", "2"), shared("two"), container("three", "4"))))
-    assert change == {REQUESTS: 1, aligned("container"): 3, admissions("container_level"): 1}
+AFFINITY = rejections("TopologyAffinityError")
+COUNTED: dict[str, tuple[str, Pod, Numbers]] = {
+    "each container": (
+        "container",
+        pod("a", container("one", "2"), shared("two"), container("three", "4")),
+        {aligned("container"): 3, admissions("container_level"): 1},
+    ),
+    "up to the container that fails": (
+        "container",
+        pod("a", container("one", "2"), container("two", "10"), container("three", "2")),
+        {ERRORS: 1, aligned("container"): 1, not_aligned("container"): 1, AFFINITY: 1},
+    ),
+    "the pod once": (
+        "pod",
+        pod("a", container("one", "2"), container("two", "4")),
+        {aligned("pod"): 1, admissions("container_level"): 1},
+    ),
+    "the failure of the pod": (
+        "pod",
+        pod("b", container("one", "6"), container("two", "4")),
+        {ERRORS: 1, not_aligned("pod"): 1, AFFINITY: 1},
+    ),
+    "a pod with a partition": (
+        "pod",
+        pod_level("a", "4", "1Gi", container("one", "2"), shared("two")),
+        {aligned("pod"): 1, admissions("pod_and_container_level"): 1},
+    ),
+}
 
 
-def test_container_scope_counts_up_to_the_container_that_fails() -> None:
-    metered = Metered(config(policy="single-numa-node"))
-    asked = pod("a", container("one", "2"), container("two", "10"), container("three", "2"))
-    assert of_admission(metered.change(asked)) == {
-        REQUESTS: 1,
-        ERRORS: 1,
-        aligned("container"): 1,
-        not_aligned("container"): 1,
-        rejections("TopologyAffinityError"): 1,
-    }
-
-
-def test_pod_scope_counts_the_pod_once() -> None:
-    metered = Metered(config(policy="single-numa-node", scope="pod"))
-    change = of_admission(metered.change(pod("a", container("one", "2"), container("two", "4"))))
-    assert change == {REQUESTS: 1, aligned("pod"): 1, admissions("container_level"): 1}
-    assert of_admission(metered.change(pod("b", container("one", "6"), container("two", "4")))) == {
-        REQUESTS: 1,
-        ERRORS: 1,
-        not_aligned("pod"): 1,
-        rejections("TopologyAffinityError"): 1,
-    }
-
-
-def test_pods_with_a_partition_count_as_pods() -> None:
-    managers = {"PodLevelResourceManagers": True}
-    metered = Metered(config(policy="single-numa-node", scope="pod", gates=managers))
-    change = of_admission(metered.change(pod_level("a", "4", "1Gi", container("one", "2"), shared("two"))))
-    assert change == {REQUESTS: 1, aligned("pod"): 1, admissions("pod_and_container_level"): 1}
+@pytest.mark.parametrize(("scope", "asked", "change"), COUNTED.values(), ids=COUNTED)
+def test_a_scope_counts_its_containers_or_the_pod(scope: str, asked: Pod, change: Numbers) -> None:
+    gates = {"PodLevelResourceManagers": True}
+    metered = Metered(config(policy="single-numa-node", scope=scope, gates=gates))
+    assert of_admission(metered.change(asked)) == {REQUESTS: 1, **change}
 
 
 # Rejections.
