@@ -21,7 +21,8 @@ from pathlib import Path
 
 from replies_with_devices import kept, spread
 from startup import Watched
-from tests.agent.wire.wired_runtime import NEW, PATIENCE, Kubelet, WiredRuntime, agent_process
+from tests.agent.process import PATIENCE
+from tests.agent.wire.wired_runtime import NEW, Kubelet, WiredRuntime, running
 
 CLIENTS = 16
 SIZES = (0, 1, 1, 2)
@@ -84,7 +85,8 @@ def replies(folder: Path, requests: int) -> Found:
     draw = random.Random(0)  # noqa: S311 - as above
     clients = [Client(number, kubelet) for number in range(CLIENTS)]
     try:
-        with agent_process(folder, wired.path, MACHINE) as agent:
+        with running(folder, MACHINE) as agent:
+            assert agent.process is not None
             watched = Watched(agent.process.pid)
             for client in clients:
                 for _ in range(4):

@@ -28,15 +28,14 @@ from mooring.inputs.decoding.documents import documents_in, load_documents
 from mooring.inputs.decoding.fields import Document, kind_of
 from mooring.inputs.machines import loader
 from mooring.inputs.pods.defaults import PodGates
+from mooring.inputs.pods.launched_pods import with_instance_types
 from mooring.inputs.pods.pod_files import pods_of
-from mooring.inputs.pods.virtual_machines import with_instance_types
 from mooring.lazy import lazily
 
 with lazily():
+    from mooring.answers import explain as explaining
     from mooring.answers.base import picture
     from mooring.answers.base.inputs import node as reading
-    from mooring.answers.explain import document as explaining
-    from mooring.answers.explain import text as telling
     from mooring.views.svg import picture as drawing
 
 if TYPE_CHECKING:
@@ -153,7 +152,7 @@ class Explanation:
     """By what rules it was decided, in one line."""
 
     def __str__(self) -> str:
-        return telling.explain_text(self.document, to="text").rstrip()
+        return explaining.explain_text(self.document, to="text").rstrip()
 
     def __repr__(self) -> str:
         document = self.document

@@ -27,8 +27,14 @@ def overlaps(runtime: Runtime, state: AgentState, all_cpus: int) -> Iterator[str
                 yield f"{_name(runtime, one)} and {_name(runtime, other)} both may use CPUs {list_text(common)}"
 
 
-def differences(runtime: Runtime, agent: SimulatedAgent) -> Iterator[str]:
-    """Yield what runtime, cgroups and state do not agree about. Meant for quiet moments."""
+def differences(runtime: Runtime, agent: SimulatedAgent, online: int = -1) -> Iterator[str]:
+    """Yield what runtime, cgroups and state do not agree about. Meant for quiet moments.
+
+    Args:
+        runtime: has containers and their groups.
+        agent: has the state.
+        online: CPUs that are; of a group only these are in effect.
+    """
     state = agent.state
     wanted = DesiredSettings.by(state.kubelet)
     for made in runtime.processes.values():
@@ -43,7 +49,8 @@ def differences(runtime: Runtime, agent: SimulatedAgent) -> Iterator[str]:
         places = [] if made.id in runtime.failed else [("record", made.record)]
         places += [("cgroup", made.cgroup)] if made.runs else []
         for place, found in places:
-            if setting.cpus and set_of(found.cpus) != setting.cpus:
+            in_effect = set_of(found.cpus).mask & (online if place == "cgroup" else -1)
+            if setting.cpus and in_effect != setting.cpus.mask:
                 yield f"{_name(runtime, made)}: {place} has CPUs {found.cpus!r} instead of {setting.cpus}"
             if setting.mems and node_set_of(found.mems) != setting.mems:
                 yield f"{_name(runtime, made)}: {place} has nodes {found.mems!r} instead of {nodes_of(setting.mems)}"

@@ -77,6 +77,7 @@ class AgentProcess:
     state: Path
     more: str = ""
     machine: str = MACHINE
+    configuration: str = _CONFIGURATION
     before: Sequence[str] = ()
     """Words before the program's: a command that runs it somewhere else."""
     program: Sequence[str] = (sys.executable, "-m", "mooring")
@@ -102,7 +103,7 @@ class AgentProcess:
 
     def configure(self, more: str | None = None) -> None:
         """Write the configuration, so that nobody sees a half of it."""
-        text = _CONFIGURATION.format(folder=self.folder, state=self.state, more=self.more if more is None else more)
+        text = self.configuration.format(folder=self.folder, state=self.state, more=self.more if more is None else more)
         beside = self.folder / "new.yaml"
         beside.write_text(text, encoding="utf-8")
         beside.replace(self.file)

@@ -138,7 +138,29 @@ class Runtime:
         self.stopped.discard(sandbox)
         self.silent.discard(sandbox)
 
+    def end_pod(self, sandbox: str, *, removed: bool = True) -> list[str]:
+        """Stop a pod and remove what is left of it, as the kubelet does; return its containers."""
+        mine = [made.id for made in self.processes.values() if made.sandbox == sandbox]
+        for container in mine:
+            if self.processes[container].stage is not Stage.EXITED:
+                self.exit(container)
+        self.stop_sandbox(sandbox)
+        for container in mine:
+            self.remove(container)
+        if removed:
+            self.remove_sandbox(sandbox)
+        return mine
+
     # Containers.
+
+    def bring_up(self, sandbox: str, name: str, asked: LinuxResources) -> str | None:
+        """Create and start a container; return its id, or None when its creation was refused."""
+        made = self.create(sandbox, name, asked)
+        if made is not None:
+            self.store(made)
+            if self.make_task(made):
+                self.started(made)
+        return made
 
     def create(self, sandbox: str, name: str, asked: LinuxResources) -> str | None:
         made = Process(f"container-{self._number()}", sandbox, name, asked)

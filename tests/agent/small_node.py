@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any, TypeVar
 
-from mooring.agent.effects import Occasion, WriteCPUSet
+from mooring.agent.effects import AgentReport, ClusterEvent, Occasion, ReportKind, WriteCPUSet
+from mooring.agent.journal import JournalWriter, read_journal
 from mooring.agent.nri.types import (
     ContainerAdjustment,
     ContainerState,
     ContainerUpdate,
+    Event,
     LinuxResources,
     PodSandbox,
     RuntimeContainer,
 )
 from mooring.agent.quota import quota_of, shares_of
+from mooring.agent.reactor.create_container import create_container
+from mooring.agent.reactor.lifecycle import state_change
 from mooring.agent.reactor.recovery import Stored, resume
 from mooring.agent.reactor.response import Accepted, Adjusted, EventOutcome, Refused
-from mooring.agent.state import AgentState, Assigned, Options, Setting
+from mooring.agent.state import AgentState, Assigned, DevicesFound, Options, Setting
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.config import (
     ASSIGNED_CPUSET,
@@ -93,9 +98,9 @@ def sandbox(uid: str, number: int = 0) -> PodSandbox:
     )
 
 
-def container(uid: str, name: str = "main", life: int = 0, **fields: object) -> RuntimeContainer:
+def container(uid: str, name: str = "main", life: int = 0, **fields: Any) -> RuntimeContainer:
     made = RuntimeContainer(f"{uid}-{name}-{life}", f"sandbox-{uid}-0", name, resources=LinuxResources(quota=100_000))
-    return replace(made, **fields)  # type: ignore[arg-type]
+    return replace(made, **fields)
 
 
 def running(uid: str, name: str = "main", cpus: str = "", mems: str = "") -> RuntimeContainer:
@@ -121,6 +126,88 @@ def refusal_of(outcome: EventOutcome) -> str:
     """Return the words of a refusal."""
     assert isinstance(outcome.answer, Refused), outcome.answer
     return outcome.answer.text
+
+
+Kind = TypeVar("Kind")
+
+
+def effects_of(outcome: EventOutcome, kind: type[Kind]) -> list[Kind]:
+    """Return what an event brings along of one kind."""
+    return [one for one in outcome.effects if isinstance(one, kind)]
+
+
+def writes(outcome: EventOutcome) -> list[tuple[str, str]]:
+    """Return the cpusets that an event writes: pod and CPUs, in their order."""
+    return [(one.container_id.partition("-")[0], str(one.cpus)) for one in effects_of(outcome, WriteCPUSet)]
+
+
+def findings(outcome: EventOutcome) -> list[ReportKind]:
+    """Return what an event reports to log and metrics."""
+    return [one.finding for one in effects_of(outcome, AgentReport)]
+
+
+def events(outcome: EventOutcome) -> list[str]:
+    """Return the reasons of what an event reports to the cluster."""
+    return [one.reason for one in effects_of(outcome, ClusterEvent)]
+
+
+def told(outcome: EventOutcome) -> list[tuple[str, str]]:
+    """Return the CPUs of an answer's updates: container and CPUs, in their order."""
+    return [(one.container_id, one.resources.cpus) for one in updates_of(outcome)]
+
+
+# Events of pods, as a runtime and a kubelet bring them about.
+
+
+def place_of(pod: Pod) -> PodSandbox:
+    """Return the sandbox of a pod, with its annotations."""
+    return replace(sandbox(pod.uid), annotations=pod.annotations)
+
+
+def create(
+    state: AgentState,
+    pod: Pod,
+    name: str = "main",
+    life: int = 0,
+    devices: DevicesFound | None = None,
+    **fields: Any,
+) -> EventOutcome:
+    """Create a container of a pod with the sizes that the kubelet asks for."""
+    spec = pod.container(name)
+    limit = None if spec is None else spec.limits.get("cpu")
+    asked = LinuxResources(shares=2) if limit is None else sizes(limit.milli / 1000)
+    made = container(pod.uid, name, life, **{"resources": asked, **fields})
+    return create_container(state, place_of(pod), made, pod, devices=devices)
+
+
+STARTS = (Event.POST_CREATE_CONTAINER, Event.START_CONTAINER, Event.POST_START_CONTAINER)
+
+
+def started(state: AgentState, pod: Pod, name: str = "main", **fields: Any) -> AgentState:
+    """Return the state with one more container that runs."""
+    made = create(state, pod, name, **fields)
+    state, record = made.state, adjustment_of(made).resources
+    asked = state.containers[f"{pod.uid}-{name}-0"].asked
+    has = replace(asked, cpus=record.cpus, mems=record.mems, quota=record.quota or asked.quota)
+    for event in STARTS:
+        live = container(pod.uid, name, pid=99, **{**fields, "resources": has})
+        state = state_change(state, event, place_of(pod), live).state
+    return state
+
+
+def tell(state: AgentState, event: Event, made: RuntimeContainer, pod: Pod | None = None) -> EventOutcome:
+    """Report an event of a container."""
+    return state_change(state, event, sandbox(made.pod_sandbox_id.split("-")[1]), made, pod)
+
+
+def ended(state: AgentState, uid: str) -> EventOutcome:
+    """Stop the sandbox of a pod."""
+    return state_change(state, Event.STOP_POD_SANDBOX, sandbox(uid), None)
+
+
+def stored(state: AgentState) -> Stored:
+    """Return what an agent that starts finds in the journal of a state."""
+    return read_journal(JournalWriter().text(state))
 
 
 # A node of 8 CPUs whose containers are resized: the clock stands still until it is moved.
@@ -154,15 +241,6 @@ def sizes(cpus: float, memory: int = GIB // 4) -> LinuxResources:
     """Return a container's numbers as the kubelet sends them."""
     milli = int(cpus * 1000)
     return LinuxResources(shares=shares_of(milli), quota=quota_of(milli), period=100_000, memory_limit=memory)
-
-
-def annotated(uid: str) -> PodSandbox:
-    """Return the sandbox of a pod that asks to be told its CPUs."""
-    return replace(sandbox(uid), annotations={"mooring/assigned": "true"})
-
-
-def sized(uid: str, cpus: float, name: str = "main") -> RuntimeContainer:
-    return container(uid, name, resources=sizes(cpus))
 
 
 # Values of the reactor from CPU lists as people write them.

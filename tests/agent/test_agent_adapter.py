@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ import pytest
 from tests.agent.nri.runtime_side import TIMEOUT, RuntimeSide
 from tests.agent.pods.fault_injector import Fault, FaultInjector, kubeconfig, pod_object
 from tests.agent.small_node import CONFIG, INFO
-from tests.agent.whole_agent import NODE, Node, pod, start, until, whole
+from tests.agent.whole_agent import NODE, Node, counted, listing, pod, rest, start, until, until_reconciled, whole
 from tests.service.otlp_receiver import Receiver, attributes, receiving
 
 from mooring.agent.agent import Agent
@@ -56,14 +57,10 @@ def test_a_life_of_an_exclusive_and_a_shared_pod_moves_the_shared_one_off_and_ba
 def test_a_killed_agent_comes_back_to_the_same_placement_and_moves_who_came_meanwhile(node: Node) -> None:
     _, runtime = node.connected()
     own = start(node, runtime, "own", 2)
-    node.agents.pop().close()
-    runtime.close()
     stray = node.running(whole("stray", 0), "0-7")
-    again = node.agent()
-    runtime = node.listening.next()
-    reply = runtime.synchronize([pod("own"), pod("stray")], [own, stray])
+    reply = node.restarted(runtime).synchronize([pod("own"), pod("stray")], [own, stray])
     assert [(one.container_id, one.linux.resources.cpu.cpus) for one in reply.update] == [("c-stray", "0,3-7")]
-    assert set(again.snapshot.state.containers) == {"c-own", "c-stray"}
+    assert set(node.agents[-1].snapshot.state.containers) == {"c-own", "c-stray"}
     assert node.cpus(own) == "1-2"
 
 
@@ -115,23 +112,13 @@ def test_an_agent_whose_folder_cannot_be_written_goes_on_or_refuses_as_it_was_to
 
 def test_a_cpuset_that_somebody_changed_is_put_right_and_reported(node: Node) -> None:
     agent, runtime = node.connected()
-    own = start(node, runtime, "own", 2)
-    node.write(own.id, own.cgroups_path, "0-7")
-    agent.verify_all()
-    assert node.cpus(own) == "1-2"
-    assert agent.metrics.counts().repairs == 1
-    agent.verify_all()
-    assert agent.metrics.counts().repairs == 1
-
-
-def test_the_snapshot_has_what_the_kernel_shows(node: Node) -> None:
-    agent, runtime = node.connected()
     own, shared = start(node, runtime, "own", 2), start(node, runtime, "shared", 0)
-    agent.verify_all()
-    assert {one: str(seen.cpus) for one, seen in agent.snapshot.effective.items()} == {
-        own.id: "1-2",
-        shared.id: "0,3-7",
-    }
+    node.write(own.id, own.cgroups_path, "0-7")
+    for _ in range(2):
+        agent.verify_all()
+        assert (node.cpus(own), agent.metrics.counts().repairs) == ("1-2", 1)
+    seen = {one: str(seen.cpus) for one, seen in agent.snapshot.effective.items()}
+    assert seen == {own.id: "1-2", shared.id: "0,3-7"}
 
 
 def test_on_a_simulated_machine_nothing_is_said_to_be_the_kernels_word(node: Node) -> None:
@@ -203,26 +190,34 @@ def test_an_agent_whose_state_is_held_up_has_no_heartbeat(node: Node, monkeypatc
     assert beats == ["beat"]
 
 
+def reloaded(node: Node, old: str = "", new: str = "") -> None:
+    """Change the agent's file, and let the agent take it up; without an old text the new one comes at the end."""
+    file, agent = node.folder / "agent.yaml", node.agents[-1]
+    text = file.read_text("utf-8")
+    file.write_text(text.replace(old, new) if old else text + new, encoding="utf-8")
+    agent.reload()
+    agent.reconcile()
+
+
 def test_another_policy_in_the_file_is_adopted_while_containers_run(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
     agent, runtime = node.connected()
     own = start(node, runtime, "own", 2)
-    file = node.folder / "agent.yaml"
-    file.write_text(file.read_text() + "onRejection: evict\nlogLevel: error\n", encoding="utf-8")
     with caplog.at_level(logging.WARNING, "test"):
-        agent.reload()
-        agent.reconcile()
+        reloaded(node, new="onRejection: evict\nlogLevel: error\n")
     said = [line for line in caplog.records if "instead of evicted" in line.getMessage()]
     assert [line.__dict__["fields"]["about"] for line in said] == ["onRejection"]
     assert agent.snapshot.configuration.generation == 2
     assert agent.holder.state.options.evict
-    file.write_text(file.read_text().replace('"0"', '"0-1"'), encoding="utf-8")
-    agent.reload()
-    agent.reconcile()
+    reloaded(node, '"0"', '"0-1"')
     assert agent.snapshot.configuration.generation == 2
     assert agent.snapshot.configuration.refusal
     assert node.cpus(own) == "1-2"
+    more = "---\nkind: MooringConfiguration\napiVersion: mooring/v1alpha1\nextensions: [mixed-cpus, assigned-cpuset]\n"
+    reloaded(node, new=more)
+    assert agent.snapshot.configuration.refusal.startswith("the extension mixed-cpus needs a restart: ")
+    assert not agent.holder.state.kubelet.mooring.extensions
 
 
 def test_what_the_engine_refuses_late_is_not_said_to_be_in_force(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,30 +225,16 @@ def test_what_the_engine_refuses_late_is_not_said_to_be_in_force(node: Node, mon
     own = start(node, runtime, "own", 2)
     # The copy that was asked did not have this container yet.
     monkeypatch.setattr("mooring.agent.reload.engine_refusal", lambda _kubelet, _new: "")
-    file = node.folder / "agent.yaml"
-    more = file.read_text().replace('"0"', '"0-1"') + "onRejection: evict\nperContainerMetrics: true\n"
-    file.write_text(more, encoding="utf-8")
-    agent.reload()
-    agent.reconcile()
+    reloaded(node, '"0"\n', '"0-1"\n')
+    reloaded(node, new="onRejection: evict\nperContainerMetrics: true\n")
     shown = agent.snapshot.configuration
     assert shown.generation == 1
     assert "reserved" in shown.refusal
     assert not agent.holder.state.options.evict
     assert not agent.metrics.per_container
-    assert 'mooring_agent_configuration_reloads_total{result="refused"} 1.0' in agent.metrics.text()
-    assert 'mooring_agent_configuration_reloads_total{result="taken"} 0.0' in agent.metrics.text()
+    assert counted(agent, "configuration_reloads_total", result="refused") == 2
+    assert counted(agent, "configuration_reloads_total", result="taken") == 0
     assert node.cpus(own) == "1-2"
-
-
-def test_an_extension_that_changes_how_pods_are_read_is_not_taken_up_by_half(node: Node) -> None:
-    agent, _ = node.connected()
-    file = node.folder / "agent.yaml"
-    more = "---\nkind: MooringConfiguration\napiVersion: mooring/v1alpha1\nextensions: [mixed-cpus, assigned-cpuset]\n"
-    file.write_text(file.read_text() + more, encoding="utf-8")
-    agent.reload()
-    agent.reconcile()
-    assert agent.snapshot.configuration.refusal.startswith("the extension mixed-cpus needs a restart: ")
-    assert not agent.holder.state.kubelet.mooring.extensions
 
 
 # Work that no answer waits for: each check that was asked for is made once, and none is lost.
@@ -419,26 +400,12 @@ OURS = {"key": TAINT, "effect": EFFECT}
 THEIRS = {"key": "dedicated", "value": "batch", "effect": "NoSchedule"}
 
 
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("service.following", "agent.pods.writer"):
-        monkeypatch.setattr(f"mooring.{module}.pause_before", lambda _tries, _node: 0.01)
+def agent_in(cluster: FaultInjector, node: Node, more: str = "") -> tuple[Agent, RuntimeSide]:
+    return node.connected(f"kubeconfig: {cluster.kubeconfig(node.folder / 'kubeconfig')}\n{more}")
 
 
-@pytest.fixture
-def cluster() -> Iterator[FaultInjector]:
-    with FaultInjector(node=NODE) as one:
-        yield one
-
-
-def agent_in(cluster: FaultInjector, node: Node, more: str = "") -> Agent:
-    return node.agent(f"kubeconfig: {cluster.kubeconfig(node.folder / 'kubeconfig')}\n{more}")
-
-
-def connected(node: Node) -> RuntimeSide:
-    runtime = node.listening.next()
-    runtime.synchronize()
-    return runtime
+def closed(node: Node) -> None:
+    node.agents.pop().close()
 
 
 def in_shop(name: str, **annotations: str) -> PodSandbox:
@@ -474,63 +441,60 @@ def test_the_taint_is_there_before_the_agent_connects_and_goes_when_it_is_ready_
         return connect_to(path)
 
     monkeypatch.setattr("mooring.agent.agent.connect_to", connect)
-    agent = agent_in(cluster, node, "failClosed: true")
+    agent = node.agent(f"kubeconfig: {cluster.kubeconfig(node.folder / 'kubeconfig')}\nfailClosed: true")
     runtime = node.listening.next()
     agent.reconcile()
     assert when_connecting == [[THEIRS, OURS]]
+    for _ in range(2):
+        runtime.synchronize()
+        until_reconciled(agent, lambda: cluster.taints == [THEIRS], "the taint is gone")
+        runtime.close()
+        until_reconciled(agent, lambda: OURS in cluster.taints, "the taint is back")
+        runtime = node.listening.next()
     runtime.synchronize()
-    until(lambda: agent.snapshot.runtime.synchronized, "everything is told")
-    agent.reconcile()
-    until(lambda: cluster.taints == [THEIRS], "the taint is gone")
-    runtime.close()
-    until(lambda: not agent.snapshot.runtime.connected, "the runtime is away")
-    agent.reconcile()
-    until(lambda: OURS in cluster.taints, "the taint is back")
-    connected(node)
-    until(lambda: agent.snapshot.runtime.synchronized, "everything is told again")
-    agent.reconcile()
-    until(lambda: OURS not in cluster.taints, "the taint is gone again")
-    node.agents.remove(agent)
-    agent.close()
+    until_reconciled(agent, lambda: OURS not in cluster.taints, "the taint is gone again")
+    closed(node)
     assert cluster.taints == [THEIRS, OURS], "who ends leaves the node closed"
 
 
 def test_the_condition_of_the_node_tells_whether_its_agent_is_ready(cluster: FaultInjector, node: Node) -> None:
+    def status() -> str:
+        return str(cluster.conditions.get(CONDITION, {}).get("status"))
+
     cluster.conditions = {"Ready": {"type": "Ready", "status": "True"}}
-    agent = agent_in(cluster, node, "nodeCondition: true")
-    until(lambda: cluster.conditions.get(CONDITION, {}).get("status") == "False", "it is there before the runtime")
+    agent = node.agent(f"kubeconfig: {cluster.kubeconfig(node.folder / 'kubeconfig')}\nnodeCondition: true")
+    until(lambda: status() == "False", "it is there before the runtime")
     node.listening.next().synchronize()
-    until(lambda: agent.snapshot.runtime.synchronized, "everything is told")
-    agent.reconcile()
-    until(lambda: cluster.conditions[CONDITION]["status"] == "True", "the agent is ready")
-    node.agents.remove(agent)
-    agent.close()
-    assert cluster.conditions[CONDITION]["status"] == "False"
+    until_reconciled(agent, lambda: status() == "True", "the agent is ready")
+    closed(node)
+    assert status() == "False"
     assert cluster.conditions["Ready"] == {"type": "Ready", "status": "True"}
     assert cluster.taints == []
 
 
 def test_an_agent_that_cannot_taint_connects_all_the_same(cluster: FaultInjector, node: Node) -> None:
     cluster.fail(f"GET /api/v1/nodes/{NODE}", *[Fault(503)] * 3)
-    agent = agent_in(cluster, node, "failClosed: true")
+    agent = node.agent(f"kubeconfig: {cluster.kubeconfig(node.folder / 'kubeconfig')}\nfailClosed: true")
     node.listening.next()
-    agent.reconcile()
-    until(lambda: cluster.taints == [OURS], "the wish is tried until it is so")
+    until_reconciled(agent, lambda: cluster.taints == [OURS], "the wish is tried until it is so")
 
 
-def test_without_fail_closed_nobody_touches_the_node(cluster: FaultInjector, node: Node) -> None:
-    agent = agent_in(cluster, node)
-    connected(node)
+def test_without_the_options_nobody_touches_the_node_and_nothing_is_published(
+    cluster: FaultInjector, node: Node
+) -> None:
+    agent, _ = agent_in(cluster, node)
+    until(lambda: cluster.asked("list"), "the pods are listed")
     agent.reconcile()
-    node.agents.remove(agent)
-    agent.close()
+    assert "mooring-publisher" not in [thread.name for thread in threading.enumerate()]
+    assert "mooring_publish" not in agent.metrics.text()
+    closed(node)
+    assert not cluster.asked(STATE)
     assert not cluster.asked(f"GET /api/v1/nodes/{NODE}")
 
 
 def test_the_api_servers_pod_decides_for_containers_that_are_not_named_yet(cluster: FaultInjector, node: Node) -> None:
     cluster.put(with_init("web"))
-    agent = agent_in(cluster, node)
-    runtime = connected(node)
+    agent, runtime = agent_in(cluster, node)
     runtime.create(in_shop("web"), called("web", "first", 2))
     assert placed(agent, "uid-web") == {"first": "1-2", "app": "1-2"}
 
@@ -546,17 +510,18 @@ def port() -> Iterator[int]:
 
 
 def test_the_agent_lives_through_an_api_server_that_is_away_at_the_start_and_away_again(node: Node, port: int) -> None:
-    agent = node.agent(f"kubeconfig: {kubeconfig(node.folder / 'kubeconfig', port)}")
-    runtime = connected(node)
+    agent, runtime = node.connected(f"kubeconfig: {kubeconfig(node.folder / 'kubeconfig', port)}")
+    pods = agent.cluster.api
+    assert pods is not None
     runtime.create(in_shop("early"), called("early", "first", 2))
     assert placed(agent, "uid-early") == {"first": "1-2"}, "derived from what the runtime tells"
     with FaultInjector(node=NODE, port=port) as cluster:
         cluster.put(with_init("known"))
-        until(lambda: agent.cluster.api is not None and agent.cluster.api.is_live, "pods are heard of")
+        until(lambda: pods.is_live, "pods are heard of")
         runtime.create(in_shop("known"), called("known", "first", 2))
         assert placed(agent, "uid-known") == {"first": "3-4", "app": "3-4"}
         assert placed(agent, "uid-early") == {"first": "1-2"}
-    until(lambda: agent.cluster.api is not None and not agent.cluster.api.is_live, "the server is missed")
+    until(lambda: not pods.is_live, "the server is missed")
     runtime.create(in_shop("known"), called("known", "app", 2))
     assert placed(agent, "uid-known") == {"first": "3-4", "app": "3-4"}, "what was known stays"
     runtime.create(in_shop("late"), called("late", "first", 1))
@@ -564,74 +529,54 @@ def test_the_agent_lives_through_an_api_server_that_is_away_at_the_start_and_awa
     with FaultInjector(node=NODE, port=port) as cluster:
         cluster.put(pod_object("known"))
         cluster.put(pod_object("new", "1"))
-        until(lambda: agent.cluster.api is not None and agent.cluster.api.is_live, "pods are heard of again")
+        until(lambda: pods.is_live, "pods are heard of again")
         runtime.create(in_shop("new"), called("new", "app", 1))
         assert placed(agent, "uid-new") == {"app": "6"}
 
 
-def test_a_rejected_pod_is_evicted_and_the_cluster_is_told_why(cluster: FaultInjector, node: Node) -> None:
+EVICTION = "POST /api/v1/namespaces/shop/pods/wide/eviction"
+
+
+@pytest.mark.parametrize("given_up", [0, 1], ids=["evicted", "given-up-first"])
+def test_a_rejected_pod_is_evicted_once_and_the_cluster_is_told_why(
+    cluster: FaultInjector, node: Node, given_up: int
+) -> None:
     cluster.put(pod_object("wide", "8"))
-    agent = agent_in(cluster, node, "onRejection: evict")
-    runtime = connected(node)
-    for _ in range(3):
-        with pytest.raises(RemoteError, match="UnexpectedAdmissionError"):
-            runtime.create(in_shop("wide"), called("wide", "app", 8))
-    path = "POST /api/v1/namespaces/shop/pods/wide/eviction"
-    event = "POST /apis/events.k8s.io/v1/namespaces/shop/events"
-    until(lambda: cluster.asked(path) and cluster.asked(event), "eviction and event")
-    until(lambda: agent.metrics.counts().evictions == 1, "the one eviction that happened is counted")
-    all_is_tried(agent)
-    assert agent.metrics.counts().evictions == 1
-    assert [one.body["deleteOptions"]["preconditions"]["uid"] for one in cluster.asked(path)] == ["uid-wide"]
-    (told,) = [one.body for one in cluster.asked(event)]
-    assert (told["reason"], told["regarding"]["uid"]) == ("UnexpectedAdmissionError", "uid-wide")
-    assert told["reportingInstance"] == f"mooring-agent-{NODE}"
-
-
-def all_is_tried(agent: Agent) -> ClusterWriter:
-    """Wait until the agent has told the cluster everything that it wanted to so far, or has tried to."""
+    cluster.fail(EVICTION, *[Fault(429)] * MOST_TRIES * given_up)
+    agent, runtime = agent_in(cluster, node, "onRejection: evict")
     writer = agent.cluster.outward
     assert isinstance(writer, ClusterWriter)
-    passed_on = threading.Event()
-    agent.work.put(passed_on.set)
-    assert passed_on.wait(TIMEOUT)
-    assert writer.wait_until_tried(TIMEOUT)
-    return writer
-
-
-def test_an_eviction_that_failed_is_asked_for_again_at_the_next_try(cluster: FaultInjector, node: Node) -> None:
-    path = "POST /api/v1/namespaces/shop/pods/wide/eviction"
-    cluster.put(pod_object("wide", "8"))
-    cluster.fail(path, *[Fault(429)] * MOST_TRIES)
-    agent = agent_in(cluster, node, "onRejection: evict")
-    runtime = connected(node)
 
     def retried() -> None:
         with pytest.raises(RemoteError, match="UnexpectedAdmissionError"):
             runtime.create(in_shop("wide"), called("wide", "app", 8))
 
+    tries = given_up * MOST_TRIES + 1
+    if given_up:
+        retried()
+        until(lambda: len(cluster.asked(EVICTION)) == MOST_TRIES and not writer.evicting, "it is given up")
     retried()
-    writer = agent.cluster.outward
-    assert isinstance(writer, ClusterWriter)
-    until(lambda: len(cluster.asked(path)) == MOST_TRIES and not writer.evicting, "it is given up")
-    retried()
-    until(lambda: len(cluster.asked(path)) == MOST_TRIES + 1, "the pod is evicted")
+    until(lambda: len(cluster.asked(EVICTION)) == tries, "the pod is evicted")
     for _ in range(3):
         retried()
-    all_is_tried(agent)
-    assert len(cluster.asked(path)) == MOST_TRIES + 1, "who is evicted is not asked about again"
+    rest(node)
+    assert writer.wait_until_tried(TIMEOUT)
+    assert len(cluster.asked(EVICTION)) == tries, "who is evicted is not asked about again"
     counts = agent.metrics.counts()
     assert (counts.rejections, counts.evictions) == (1, 1)
+    assert {one.body["deleteOptions"]["preconditions"]["uid"] for one in cluster.asked(EVICTION)} == {"uid-wide"}
+    (told,) = [one.body for one in cluster.asked("POST /apis/events.k8s.io/v1/namespaces/shop/events")]
+    assert (told["reason"], told["regarding"]["uid"]) == ("UnexpectedAdmissionError", "uid-wide")
+    assert told["reportingInstance"] == f"mooring-agent-{NODE}"
 
 
 def test_a_manifest_of_the_folder_decides_about_a_static_pod(node: Node) -> None:
     manifests = node.folder / "manifests"
     manifests.mkdir()
-    manifest = with_init("etcd")
     metadata = {"name": "etcd", "namespace": "kube-system"}
-    (manifests / "etcd.yaml").write_text(json.dumps({**manifest, "metadata": metadata, "status": {}}), encoding="utf-8")
-    agent = node.agent(f"podManifests: {manifests}")
-    runtime = connected(node)
+    manifest = {**with_init("etcd"), "metadata": metadata, "status": {}}
+    (manifests / "etcd.yaml").write_text(json.dumps(manifest), encoding="utf-8")
+    agent, runtime = node.connected(f"podManifests: {manifests}")
     sandbox = replace(pod("etcd"), name=f"etcd-{NODE}", namespace="kube-system", annotations={CONFIG_SOURCE: "file"})
     runtime.create(sandbox, called("etcd", "first", 2))
     assert placed(agent, "uid-etcd") == {"first": "1-2", "app": "1-2"}
@@ -643,20 +588,10 @@ def test_a_pod_keeps_out_of_pinning_by_the_allowed_annotation(cluster: FaultInje
     if known:
         made = pod_object("free")
         cluster.put({**made, "metadata": {**made["metadata"], "annotations": annotation}})
-    agent = agent_in(cluster, node, "optOutAnnotation: mooring/opt-out")
-    runtime = connected(node)
+    agent, runtime = agent_in(cluster, node, "optOutAnnotation: mooring/opt-out")
     reply = runtime.create(in_shop("free", **annotation), called("free", "app", 2))
     assert reply.adjust.linux.resources.cpu.cpus == "0-7"
     assert placed(agent, "uid-free") == {}
-    runtime.create(in_shop("other", **{"mooring/opt-out": "yes"}), called("other", "app", 2))
-    assert placed(agent, "uid-other") == {"app": "1-2"}, "any other value is none"
-
-
-def test_without_the_operators_word_the_annotation_means_nothing(cluster: FaultInjector, node: Node) -> None:
-    agent = agent_in(cluster, node)
-    runtime = connected(node)
-    runtime.create(in_shop("free", **{"mooring/opt-out": "true"}), called("free", "app", 2))
-    assert placed(agent, "uid-free") == {"app": "1-2"}
 
 
 # The agent tells the cluster what it has given away, and never lets the runtime wait for that.
@@ -670,7 +605,7 @@ def available(cluster: FaultInjector) -> list[int]:
 
 
 def test_what_the_runtime_starts_is_published(cluster: FaultInjector, node: Node) -> None:
-    agent, runtime = node.connected(f"kubeconfig: {cluster.kubeconfig(node.folder / 'kubeconfig')}\npublish: true")
+    agent, runtime = agent_in(cluster, node, "publish: true")
     until(lambda: cluster.asked(STATE), "the empty node is published")
     before = available(cluster)[-1]
     runtime.create(pod("a"), whole("a", 2))
@@ -678,28 +613,15 @@ def test_what_the_runtime_starts_is_published(cluster: FaultInjector, node: Node
     state = state_of(cluster.asked(STATE)[-1].body)
     assert state.files == agent.holder.state.kubelet.files
     assert [key.uid for key in state.pods] == [*agent.holder.state.kubelet.node.active]
-    until(lambda: writes(agent.metrics.text()) >= 2, "both writes are counted on the agent's page")
-
-
-def writes(page: str) -> float:
-    [line] = [line for line in page.splitlines() if line.startswith("mooring_publish_writes_total ")]
-    return float(line.split()[1])
+    written = re.compile("^mooring_publish_writes_total ([0-9.]+)$", re.MULTILINE)
+    until(lambda: float(written.findall(agent.metrics.text())[0]) >= 2, "both writes are on the agent's page")
 
 
 def test_server_that_refuses_holds_nobody_up(cluster: FaultInjector, node: Node) -> None:
     cluster.fail(STATE, *[Fault(503)] * 100)
-    _, runtime = node.connected(f"kubeconfig: {cluster.kubeconfig(node.folder / 'kubeconfig')}\npublish: true")
+    _, runtime = agent_in(cluster, node, "publish: true")
     until(lambda: cluster.asked(STATE), "it was tried")
     assert runtime.create(pod("a"), whole("a", 2)) is not None
-
-
-def test_without_the_option_nothing_is_published(cluster: FaultInjector, node: Node) -> None:
-    agent = node.agent(f"kubeconfig: {cluster.kubeconfig(node.folder / 'kubeconfig')}")
-    node.listening.next().synchronize()
-    until(lambda: cluster.asked("list"), "the pods are listed")
-    assert "mooring-publisher" not in [thread.name for thread in threading.enumerate()]
-    assert not cluster.asked(STATE)
-    assert "mooring_publish" not in agent.metrics.text()
 
 
 def test_publishing_needs_a_cluster(node: Node) -> None:
@@ -709,13 +631,12 @@ def test_publishing_needs_a_cluster(node: Node) -> None:
         node.agent(f"kubeconfig: {node.folder / 'none'}\npublish: true")
 
 
-def kubelet(**more: Any) -> Kubelet:
-    start = start_kubelet(INFO, CONFIG, MooringConfig(), StateTexts(**more))
-    assert isinstance(start, Kubelet)
-    return start
-
-
 def test_engines_without_news_are_the_same_observation() -> None:
+    def kubelet() -> Kubelet:
+        start = start_kubelet(INFO, CONFIG, MooringConfig(), StateTexts())
+        assert isinstance(start, Kubelet)
+        return start
+
     present = [kubelet()]
     source = LiveSource(lambda: present[-1], NODE)
     first = source.observe()
@@ -727,28 +648,22 @@ def test_engines_without_news_are_the_same_observation() -> None:
 # Who is waited for: pods that are just coming, and none of those that Synchronize tells.
 
 
-@pytest.fixture
-def waits(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, float]]:
-    """Uids that are asked for with the patience for each; nobody waits."""
-    asked: list[tuple[str, float]] = []
+def test_pods_are_waited_for_at_creation_only(
+    cluster: FaultInjector, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[tuple[str, float]] = []
     find = KnownPods.find
 
     def without_waiting(self: KnownPods, uid: str, patience: float = 0.0) -> Pod | None:
-        asked.append((uid, patience))
+        waits.append((uid, patience))
         return find(self, uid)
 
     monkeypatch.setattr(KnownPods, "find", without_waiting)
-    return asked
-
-
-def test_pods_are_waited_for_at_creation_only(
-    cluster: FaultInjector, node: Node, waits: list[tuple[str, float]]
-) -> None:
     cluster.put(pod_object("listed"))
     agent = node.agent(f"kubeconfig: {cluster.kubeconfig(node.folder / 'kubeconfig')}")
     runtime = node.listening.next()
     names = [f"unknown{number}" for number in range(30)]
-    runtime.synchronize([pod(name) for name in names], [node.running(whole(name, 0), "0-7") for name in names])
+    runtime.synchronize(*listing(*(node.running(whole(name, 0), "0-7") for name in names)))
     assert {patience for _, patience in waits} <= {0.0}
     assert len(agent.holder.state.kubelet.node.active) == 30, "all of them were derived"
     waits.clear()

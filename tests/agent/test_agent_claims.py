@@ -7,21 +7,25 @@ from typing import Any
 
 import pytest
 from msgspec import to_builtins
+from tests.agent import small_node as small
 from tests.agent.small_node import (
     CONFIG,
     INFO,
     STRICT,
     adjustment_of,
     container,
-    cpuset_write,
+    create,
+    effects_of,
+    ended,
+    events,
+    findings,
     guaranteed,
-    nodes,
-    refusal_of,
     running,
     sandbox,
     shared,
     small_state,
-    updates_of,
+    started,
+    writes,
 )
 from tests.documents.validation import complaints
 from tests.render.pictured import terminal_text
@@ -30,28 +34,20 @@ from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.cgroups.files import CGroupTrouble
 from mooring.agent.cgroups.protocol import CPUSetWritten, written_of
 from mooring.agent.claims import claim_asked, node_message
-from mooring.agent.effects import AgentReport, ClusterEvent, Effect, Evict, Occasion, Persist, ReportKind, WriteCPUSet
-from mooring.agent.journal import (
-    JournalWriter,
-    read_journal,
-)
+from mooring.agent.effects import Evict, Occasion, Persist, ReportKind, WriteCPUSet
+from mooring.agent.journal import JournalWriter
 from mooring.agent.nri.messages import NRIContainerMessage
 from mooring.agent.nri.methods import container_from
 from mooring.agent.nri.types import Event, RuntimeContainer
-from mooring.agent.reactor.create_container import create_container, prepare_claim, unprepare_claim
+from mooring.agent.reactor.create_container import prepare_claim, unprepare_claim
 from mooring.agent.reactor.desired import expected
 from mooring.agent.reactor.lifecycle import Compliance, state_change, stop_container
 from mooring.agent.reactor.placing import place
-from mooring.agent.reactor.recovery import Stored, resume
+from mooring.agent.reactor.recovery import resume
 from mooring.agent.reactor.response import EventOutcome, Refused, unwritten
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.state import AgentState, Options, claimed_cpus, variables
-from mooring.agent.status import (
-    Snapshot,
-    exclusive_cpus,
-    overlaps,
-    status_document,
-)
+from mooring.agent.status import Snapshot, exclusive_cpus, overlaps, status_document
 from mooring.answers.status import status_text
 from mooring.documents.status import AgentCountsPart
 from mooring.engine.core.bits import CPUMask
@@ -68,7 +64,7 @@ from mooring.engine.node.claims import Claim, Share
 from mooring.inputs.configuration.mooring_config import plugin_choice
 from mooring.service.agent_status import read_status
 from mooring.service.messages import PrepareRequestMessage, ShareMessage
-from mooring.views.status import status_view
+from mooring.views.build import status_view
 
 NO_COUNTS = AgentCountsPart(0, 0.0, 0, 0, 0, 0, 0)
 
@@ -79,21 +75,13 @@ TWO = Claim(
 FAST, SLOW = "MOORING_CLAIM_U_1_0", "MOORING_CLAIM_U_1_1"
 
 
-def create(state: AgentState, pod: Pod, *claims: str) -> EventOutcome:
-    return create_container(state, sandbox(pod.uid), container(pod.uid, claims=claims), pod)
-
-
 def prepared(state: AgentState, *pods: str, asked: Claim = TWO) -> AgentState:
     return prepare_claim(state, asked, pods).state
 
 
-def run(state: AgentState, pod: Pod, *claims: str) -> AgentState:
-    """Create and start a container."""
-    state = create(state, pod, *claims).state
-    made = replace(running(pod.uid), id=f"{pod.uid}-main-0", claims=claims)
-    for event in (Event.POST_CREATE_CONTAINER, Event.START_CONTAINER, Event.POST_START_CONTAINER):
-        state = state_change(state, event, sandbox(pod.uid), made, pod).state
-    return state
+def with_user() -> AgentState:
+    """Return a state in which a container of pod p runs on CPUs of a claim."""
+    return started(prepared(small_state(), "p"), shared("p"), claims=(FAST,))
 
 
 def cpus(made: EventOutcome) -> str:
@@ -101,45 +89,46 @@ def cpus(made: EventOutcome) -> str:
 
 
 def refusal(made: EventOutcome) -> str:
-    return refusal_of(made).partition(":")[0]
+    return small.refusal_of(made).partition(":")[0]
 
 
-def test_a_claim_leaves_the_shared_pool_before_it_is_answered() -> None:
-    state = run(small_state(), shared("s"))
-    made = prepare_claim(state, TWO, ["p"])
+def test_a_claim_leaves_the_shared_pool_before_it_is_answered_and_widens_it_again() -> None:
+    made = prepare_claim(started(small_state(), shared("s")), TWO, ["p"])
     assert isinstance(made.effects[0], Persist)
-    [write] = [effect for effect in made.effects if isinstance(effect, WriteCPUSet)]
-    assert (write.container_id, str(write.cpus)) == ("s-main-0", "0-3,7")
+    assert writes(made) == [("s", "0-3,7")]
+    held = claim_of(made.state.kubelet.node.cpu, "u-1")
+    assert held is not None
+    assert variables(held) == [FAST, SLOW], "every share has a variable of its own"
+    back = unprepare_claim(made.state, "u-1")
+    assert (writes(back), back.state.claim_users) == ([("s", "0-7")], {})
+    assert unprepare_claim(back.state, "u-1").effects == ()
 
 
-def test_a_container_has_the_shares_that_it_names_and_no_more() -> None:
-    state = prepared(small_state(), "p", "q", "r")
-    assert cpus(create(state, shared("p"), FAST, SLOW)) == "4-6"
-    assert cpus(create(state, shared("q"), SLOW)) == "6"
-    assert cpus(create(state, shared("r"))) == "0-3,7"
+@pytest.mark.parametrize(
+    ("pod", "claims", "own"),
+    [
+        (shared("p"), (FAST, SLOW), "4-6"),
+        (shared("p"), (SLOW,), "6"),
+        (shared("p"), (), "0-3,7"),
+        (guaranteed("p", "2"), (SLOW,), "1-2,6"),
+    ],
+)
+def test_a_container_has_the_shares_that_it_names_and_no_more(pod: Pod, claims: tuple[str, ...], own: str) -> None:
+    assert cpus(create(prepared(small_state(), "p"), pod, claims=claims)) == own
 
 
-def test_cpus_of_its_own_and_of_claims_come_together() -> None:
-    assert cpus(create(prepared(small_state(), "p"), guaranteed("p", "2"), SLOW)) == "1-2,6"
-
-
-def test_a_claim_that_is_not_prepared_holds_the_container_back() -> None:
-    assert refusal(create(small_state(), shared("p"), FAST)) == "ClaimNotPrepared"
-
-
-def test_a_claim_of_another_pod_is_not_had_by_naming_it() -> None:
-    made = create(prepared(small_state(), "p"), shared("thief"), FAST)
-    assert refusal(made) == "ClaimNotReserved"
-    assert [one.finding for one in made.effects if isinstance(one, AgentReport)] == [ReportKind.CLAIM_REFUSED]
+def test_a_claim_that_is_not_prepared_or_reserved_for_another_pod_holds_the_container_back() -> None:
+    assert refusal(create(small_state(), shared("p"), claims=(FAST,))) == "ClaimNotPrepared"
+    made = create(prepared(small_state(), "p"), shared("thief"), claims=(FAST,))
+    assert (refusal(made), findings(made)) == ("ClaimNotReserved", [ReportKind.CLAIM_REFUSED])
 
 
 def test_preparing_again_lets_another_pod_in_and_moves_nobody() -> None:
-    state = run(prepared(small_state(), "p"), shared("p"), FAST)
-    again = prepare_claim(state, TWO, ["p", "q"])
-    assert not [effect for effect in again.effects if isinstance(effect, WriteCPUSet)]
+    again = prepare_claim(with_user(), TWO, ["p", "q"])
+    assert writes(again) == []
     assert isinstance(again.effects[0], Persist)
-    assert cpus(create(again.state, shared("q"), FAST)) == "4-5"
-    assert overlaps(run(again.state, shared("q"), FAST), {}) == ()
+    assert cpus(create(again.state, shared("q"), claims=(FAST,))) == "4-5"
+    assert overlaps(started(again.state, shared("q"), claims=(FAST,)), {}) == ()
 
 
 def test_a_refused_claim_changes_nothing() -> None:
@@ -147,15 +136,6 @@ def test_a_refused_claim_changes_nothing() -> None:
     made = prepare_claim(state, replace(TWO, shares=(Share("fast", "numa1", 5, CPUMask(NUMA1)),)), ["p"])
     assert refusal(made) == "InsufficientCPUs"
     assert made.state is state
-
-
-def test_giving_back_widens_the_shared_pool() -> None:
-    state = run(prepared(small_state(), "p"), shared("s"))
-    made = unprepare_claim(state, "u-1")
-    [write] = [effect for effect in made.effects if isinstance(effect, WriteCPUSet)]
-    assert str(write.cpus) == "0-7"
-    assert made.state.claim_users == {}
-    assert unprepare_claim(made.state, "u-1").effects == ()
 
 
 def test_a_pod_that_waited_for_a_claims_cpus_gets_them() -> None:
@@ -167,30 +147,25 @@ def test_a_pod_that_waited_for_a_claims_cpus_gets_them() -> None:
 
 
 def test_a_restart_keeps_claims_and_their_pods() -> None:
-    state = run(prepared(small_state(), "p"), shared("p"), FAST)
-    journal = read_journal(JournalWriter().text(state))
+    state = with_user()
     fixed = MooringConfig(fixed_defects=frozenset({"pod-restart"}))
-    again = resume(INFO, CONFIG, fixed, Stored(journal.texts, journal.pods, (), journal.claim_users)).state
+    again = resume(INFO, CONFIG, fixed, small.stored(state)).state
     assert again.claim_users == {"u-1": frozenset({"p"})}
     here = replace(running("p", cpus="4-5"), claims=(FAST,))
     after = synchronize(again, [sandbox("p")], [here], {"p": shared("p")})
-    assert not [one for one in after.effects if isinstance(one, AgentReport) and one.finding is ReportKind.POD_GONE]
+    assert ReportKind.POD_GONE not in findings(after)
     assert str(expected(after.state)[here.id].cpus) == "4-5"
     assert claim_of(after.state.kubelet.node.cpu, "u-1") == claim_of(state.kubelet.node.cpu, "u-1")
-
-
-def test_a_journal_of_an_agent_without_claims_is_read() -> None:
-    text = JournalWriter().text(small_state())
-    assert "claims" not in text
-    assert read_journal(text).claim_users == {}
+    fresh = JournalWriter().text(small_state())
+    assert "claims" not in fresh
+    assert small.stored(small_state()).claim_users == {}
 
 
 def test_cpus_of_a_claim_are_its_users_own() -> None:
-    state = run(prepared(small_state(), "p"), shared("p"), FAST)
+    state = with_user()
     [one] = state.containers.values()
     assert str(exclusive_cpus(state, one, claimed_cpus(state))) == "4-5"
-    intruder = run(state, shared("s"))
-    [found] = overlaps(intruder, {"s-main-0": CPUSet.parse("5")})
+    [found] = overlaps(started(state, shared("s")), {"s-main-0": CPUSet.parse("5")})
     assert found == ("s-main-0", "p-main-0", CPUSet.parse("5"))
 
 
@@ -205,12 +180,6 @@ def test_variables_of_a_runtime_message_are_read() -> None:
     message = NRIContainerMessage(id="c", name="main", env=[f"{SLOW}=6", "PATH=/bin", f"{FAST}=4-5"])
     assert container_from(message).claims == (FAST, SLOW)
     assert RuntimeContainer("c", "s", "main").claims == ()
-
-
-def test_every_share_has_a_variable_of_its_own() -> None:
-    held = claim_of(prepared(small_state()).kubelet.node.cpu, "u-1")
-    assert held is not None
-    assert variables(held) == [FAST, SLOW]
 
 
 def request(**fields: Any) -> PrepareRequestMessage:
@@ -258,8 +227,7 @@ def test_a_driver_is_told_what_it_needs() -> None:
 
 
 def test_status_text_and_picture_tell_claims_and_who_uses_them() -> None:
-    state = run(prepared(small_state(), "p"), shared("p"), FAST)
-    document = to_builtins(status_document(Snapshot(Machine("m", INFO), state, node="n1"), NO_COUNTS))
+    document = to_builtins(status_document(Snapshot(Machine("m", INFO), with_user(), node="n1"), NO_COUNTS))
     assert complaints("AgentStatus", document) == []
     [claim] = document["claims"]
     assert (claim["name"], claim["cpus"], claim["pods"]) == ("two", "4-6", ["p"])
@@ -278,63 +246,49 @@ def test_status_text_and_picture_tell_claims_and_who_uses_them() -> None:
 EMPTY = "EmptySharedPool: no CPU is left in the shared pool for containers without CPUs of their own"
 
 
-def created_for(state: AgentState, pod: Pod, name: str = "main", life: int = 0) -> EventOutcome:
-    return create_container(state, sandbox(pod.uid), container(pod.uid, name, life), pod)
-
-
 def start(state: AgentState, uid: str, name: str = "main", life: int = 0, cpus: str = "0-7") -> EventOutcome:
     made = container(uid, name, life, pid=99)
     made = replace(made, resources=replace(made.resources, cpus=cpus))
-    state = state_change(state, Event.POST_CREATE_CONTAINER, sandbox(uid), made).state
-    return state_change(state, Event.START_CONTAINER, sandbox(uid), made)
-
-
-def reports(effects: tuple[Effect, ...]) -> list[tuple[ReportKind, str]]:
-    return [(one.finding, one.reason) for one in effects if isinstance(one, AgentReport)]
-
-
-def events(effects: tuple[Effect, ...]) -> list[str]:
-    return [one.reason for one in effects if isinstance(one, ClusterEvent)]
+    return small.tell(small.tell(state, Event.POST_CREATE_CONTAINER, made).state, Event.START_CONTAINER, made)
 
 
 def without_pool(options: Options | None = None) -> AgentState:
     """Return a node whose pool a pod of seven CPUs has emptied."""
-    return created_for(small_state(STRICT, options), guaranteed("a", "7")).state
+    return create(small_state(STRICT, options), guaranteed("a", "7")).state
 
 
 # An active pod has a container for which no CPU is left.
 
 
 def test_a_container_of_a_placed_pod_for_which_no_cpu_is_left_is_reported_once() -> None:
-    state = without_pool(Options(evict=True))
-    found = created_for(state, guaranteed("a", "7"), "debug")
-    assert found.answer == Refused(EMPTY)
-    assert reports(found.effects) == [(ReportKind.REJECTED, "EmptySharedPool")]
-    assert events(found.effects) == ["EmptySharedPool"]
-    assert not [one for one in found.effects if isinstance(one, Evict)]
-    again = created_for(found.state, guaranteed("a", "7"), "debug", 1)
-    assert (again.answer, reports(again.effects), events(again.effects)) == (found.answer, [], [])
+    pod = guaranteed("a", "7")
+    found = create(without_pool(Options(evict=True)), pod, "debug")
+    assert (found.answer, findings(found), events(found)) == (
+        Refused(EMPTY),
+        [ReportKind.REJECTED],
+        ["EmptySharedPool"],
+    )
+    assert not effects_of(found, Evict)
+    again = create(found.state, pod, "debug", 1)
+    assert (again.answer, findings(again), events(again)) == (found.answer, [], [])
 
 
 def test_the_same_at_its_start_and_again_after_it_had_started() -> None:
     first = start(without_pool(), "a", "debug")
-    assert (first.answer, reports(first.effects)) == (Refused(EMPTY), [(ReportKind.START_REFUSED, "EmptySharedPool")])
-    assert events(first.effects) == ["EmptySharedPool"]
+    assert (first.answer, findings(first)) == (Refused(EMPTY), [ReportKind.START_REFUSED])
+    assert events(first) == ["EmptySharedPool"]
     again = start(first.state, "a", "debug", 1)
-    assert (again.answer, reports(again.effects)) == (Refused(EMPTY), [])
+    assert (again.answer, findings(again)) == (Refused(EMPTY), [])
 
 
 @pytest.mark.parametrize("is_listed", [False, True], ids=["ended", "gone-at-synchronize"])
 def test_of_a_pod_that_has_ended_no_refusal_is_left_for_one_that_comes_again_with_its_uid(*, is_listed: bool) -> None:
     refused = start(without_pool(), "a", "debug").state
     assert refused.unstarted
-    if is_listed:
-        ended = synchronize(refused, [], [], {}).state
-    else:
-        ended = state_change(refused, Event.STOP_POD_SANDBOX, sandbox("a"), None).state
-    assert (ended.unstarted, ended.deviating) == ({}, {})
-    again = start(created_for(ended, guaranteed("a", "7")).state, "a", "debug", 1)
-    assert reports(again.effects) == [(ReportKind.START_REFUSED, "EmptySharedPool")]
+    over = (synchronize(refused, [], [], {}) if is_listed else ended(refused, "a")).state
+    assert (over.unstarted, over.deviating) == ({}, {})
+    again = start(create(over, guaranteed("a", "7")).state, "a", "debug", 1)
+    assert findings(again) == [ReportKind.START_REFUSED]
 
 
 # The opt-out annotation.
@@ -346,53 +300,51 @@ def test_of_a_pod_that_has_ended_no_refusal_is_left_for_one_that_comes_again_wit
 def test_an_unreadable_opt_out_is_reported_once_and_counts_as_no(value: str | None, *, is_told: bool) -> None:
     state = small_state(options=Options(opt_out_annotation="mooring/opt-out"))
     pod = guaranteed("a", "2", "1", annotations={} if value is None else {"mooring/opt-out": value})
-    made = created_for(state, pod)
-    assert adjustment_of(made).resources.cpus == ("0-7" if value == "true" else "1-2")
-    assert (ReportKind.OPT_OUT_UNREAD in [one for one, _ in reports(made.effects)]) == is_told
-    assert ("OptOutUnread" in events(made.effects)) == is_told
-    assert events(created_for(made.state, pod, "c1").effects) == []
+    made = create(state, pod)
+    assert cpus(made) == ("0-7" if value == "true" else "1-2")
+    assert (ReportKind.OPT_OUT_UNREAD in findings(made)) == is_told
+    assert ("OptOutUnread" in events(made)) == is_told
+    assert events(create(made.state, pod, "c1")) == []
 
 
 def test_a_pod_that_waits_is_told_of_its_annotation_once_too_and_of_none_where_there_is_no_such_option() -> None:
     pod = guaranteed("a", "9", annotations={"mooring/opt-out": "yes"})
-    first = created_for(small_state(options=Options(opt_out_annotation="mooring/opt-out")), pod)
+    first = create(small_state(options=Options(opt_out_annotation="mooring/opt-out")), pod)
     assert isinstance(first.answer, Refused)
-    assert events(first.effects) == ["OptOutUnread", "UnexpectedAdmissionError"]
-    assert events(created_for(first.state, pod, life=1).effects) == []
-    assert events(created_for(small_state(), pod).effects) == ["UnexpectedAdmissionError"]
+    assert events(first) == ["OptOutUnread", "UnexpectedAdmissionError"]
+    assert events(create(first.state, pod, life=1)) == []
+    assert events(create(small_state(), pod)) == ["UnexpectedAdmissionError"]
 
 
 # Which writes find lost updates.
 
 
-def occasion(found: EventOutcome, container_id: str) -> list[Occasion]:
-    return [one.occasion for one in found.effects if isinstance(one, WriteCPUSet) and one.container_id == container_id]
+def occasion(found: EventOutcome) -> list[Occasion]:
+    return [one.occasion for one in effects_of(found, WriteCPUSet) if one.container_id == "s-main-0"]
 
 
 def test_an_update_that_was_due_while_a_container_was_made_is_looked_for_when_it_starts() -> None:
-    state = created_for(small_state(), shared("s")).state
-    state = created_for(state, guaranteed("a", "2")).state
-    assert occasion(start(state, "s"), "s-main-0") == [Occasion.CHECK]
+    state = create(create(small_state(), shared("s")).state, guaranteed("a", "2")).state
+    assert occasion(start(state, "s")) == [Occasion.CHECK]
 
 
 def test_what_nobody_could_have_told_the_runtime_is_carried_out_and_not_looked_for() -> None:
-    state = created_for(small_state(), guaranteed("a", "2")).state
-    state = created_for(state, shared("s")).state
-    state = state_change(state, Event.STOP_POD_SANDBOX, sandbox("a"), None).state
-    assert occasion(start(state, "s", cpus="0,3-7"), "s-main-0") == [Occasion.DECISION]
+    state = create(create(small_state(), guaranteed("a", "2")).state, shared("s")).state
+    state = ended(state, "a").state
+    assert occasion(start(state, "s", cpus="0,3-7")) == [Occasion.DECISION]
     # The next reply could have said so, and would have been dropped.
     told = stop_container(state, container("nobody"))
-    assert updates_of(told) == ()
-    assert occasion(start(told.state, "s", cpus="0,3-7"), "s-main-0") == [Occasion.CHECK]
+    assert small.updates_of(told) == ()
+    assert occasion(start(told.state, "s", cpus="0,3-7")) == [Occasion.CHECK]
 
 
 # What the kernel shows.
 
-WRITE = cpuset_write("c", 9, "/c", "1-2", "0")
+WRITE = small.cpuset_write("c", 9, "/c", "1-2", "0")
 
 
 def shown(cpus: str, mems: str = "0") -> Cpuset:
-    return Cpuset(CPUSet.parse(cpus), nodes(mems))
+    return Cpuset(small.cpus(cpus), small.nodes(mems))
 
 
 @pytest.mark.parametrize(
@@ -437,28 +389,15 @@ def placed() -> AgentState:
     return state
 
 
-def gone(effects: object) -> list[AgentReport]:
-    return [one for one in effects if isinstance(one, AgentReport) and one.finding is ReportKind.POD_GONE]  # type: ignore[attr-defined]
-
-
-def test_a_reconciliation_keeps_them_while_the_pod_has_a_sandbox() -> None:
+def test_they_stay_while_the_pod_has_a_sandbox_and_come_back_when_it_is_gone() -> None:
     state = placed()
     outcome = synchronize(state, [sandbox("a")], [running("a")], {"a": guaranteed("a", "2", annotations=HIDE)})
     assert outcome.state.kubelet.node.cpu.assignments == state.kubelet.node.cpu.assignments
-    assert not gone(outcome.effects)
-
-
-def test_they_come_back_with_a_pod_that_is_gone_and_are_told_once() -> None:
-    outcome = synchronize(placed(), [], [], {})
-    assert outcome.state.kubelet.node.cpu.assignments == {}
-    assert outcome.state.kubelet.node.cpu.default == 0b11111111
-    assert [report.uid for report in gone(outcome.effects)] == ["a"]
-
-
-def test_an_agent_that_starts_anew_finds_them_in_its_journal() -> None:
-    state = placed()
-    files = state.kubelet.files
-    started = restart_kubelet(state.kubelet)
-    assert isinstance(started, Kubelet)
-    assert started.files == files
-    assert started.node.cpu.assignments == state.kubelet.node.cpu.assignments
+    assert ReportKind.POD_GONE not in findings(outcome)
+    again = restart_kubelet(state.kubelet)
+    assert isinstance(again, Kubelet)
+    assert again.files == state.kubelet.files, "an agent that starts anew finds them in its journal"
+    assert again.node.cpu.assignments == state.kubelet.node.cpu.assignments
+    over = synchronize(state, [], [], {})
+    assert (over.state.kubelet.node.cpu.assignments, over.state.kubelet.node.cpu.default) == ({}, 0b11111111)
+    assert findings(over).count(ReportKind.POD_GONE) == 1

@@ -12,29 +12,33 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.agent.small_node import CONFIG, INFO, adjustment_of, amounts, container, guaranteed, running, sandbox, shared
+from tests.agent.small_node import (
+    CONFIG,
+    INFO,
+    amounts,
+    effects_of,
+    ended,
+    events,
+    guaranteed,
+    resizable,
+    running,
+    sandbox,
+    shared,
+    started,
+    stored,
+    writes,
+)
 from tests.patience import until
 
-from mooring.agent.effects import AgentReport, ClusterEvent, Persist, ReturnCPUs, WriteCPUSet
-from mooring.agent.journal import (
-    JournalWriter,
-    read_journal,
-)
-from mooring.agent.nri.types import ContainerState, Event, LinuxResources
-from mooring.agent.reactor.create_container import create_container
+from mooring.agent.effects import AgentReport, Persist, ReturnCPUs, WriteCPUSet
+from mooring.agent.journal import JournalWriter
+from mooring.agent.nri.types import LinuxResources
 from mooring.agent.reactor.desired import DesiredSettings
 from mooring.agent.reactor.hotplug import cpus_changed, is_news
-from mooring.agent.reactor.lifecycle import state_change
-from mooring.agent.reactor.recovery import Stored, reconfigured, resume
+from mooring.agent.reactor.recovery import Stored, reconfigured
 from mooring.agent.reactor.response import EventOutcome
 from mooring.agent.reactor.synchronize import synchronize
-from mooring.agent.reconcile import (
-    ONLINE,
-    CPUWatch,
-    is_about_cpus,
-    online_cpus,
-    open_uevents,
-)
+from mooring.agent.reconcile import ONLINE, CPUWatch, is_about_cpus, online_cpus, open_uevents
 from mooring.agent.startup import keep_machine, known_machine
 from mooring.agent.state import AgentState
 from mooring.agent.status import overlaps
@@ -42,7 +46,6 @@ from mooring.agent.store import MACHINE_FILE
 from mooring.engine.core.config import CPU_HOTPLUG, MIXED_CPUS, MooringConfig
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.machineinfo import Core, MachineInfo
-from mooring.engine.core.pod import Pod
 from mooring.engine.node.providers import ANNOTATION
 from mooring.inputs.machines.loader import load_machine
 
@@ -51,31 +54,17 @@ EXTENDED = MooringConfig(frozenset({CPU_HOTPLUG, MIXED_CPUS}), frozenset({"pod-r
 NEVER = replace(EXTENDED, replace_offline="never")
 
 
-def begun(mooring: MooringConfig = EXTENDED, stored: Stored | None = None) -> AgentState:
-    return resume(INFO, CONFIG, mooring, stored).state
-
-
-def live(state: AgentState, pod: Pod) -> AgentState:
-    """Create a container and let it run."""
-    made = create_container(state, sandbox(pod.uid), container(pod.uid), pod)
-    told = container(pod.uid, pid=99, resources=adjustment_of(made).resources)
-    after = made.state
-    for event in (Event.POST_CREATE_CONTAINER, Event.START_CONTAINER, Event.POST_START_CONTAINER):
-        after = state_change(after, event, sandbox(pod.uid), told).state
-    return after
+def begun(mooring: MooringConfig = EXTENDED, found: Stored | None = None) -> AgentState:
+    return resizable(CONFIG, found, mooring=mooring)
 
 
 def peopled(mooring: MooringConfig = EXTENDED) -> AgentState:
     """Return a node with ``s`` in the shared pool, listed first, and ``a`` on CPUs 1-2."""
-    return live(live(begun(mooring), shared("s")), guaranteed("a", "2"))
+    return started(started(begun(mooring), shared("s")), guaranteed("a", "2"))
 
 
 def without(*cpus: int) -> int:
     return ALL & ~sum(1 << cpu for cpu in cpus)
-
-
-def writes(outcome: EventOutcome) -> list[tuple[str, str]]:
-    return [(one.container_id[0], str(one.cpus)) for one in outcome.effects if isinstance(one, WriteCPUSet)]
 
 
 def cpus_of(state: AgentState, uid: str) -> str:
@@ -89,15 +78,12 @@ def test_what_stands_in_leaves_the_pool_before_its_new_owner_gets_it() -> None:
 
 
 def test_when_the_cpu_is_back_its_owner_gives_up_the_stand_in_before_the_pool_gets_it() -> None:
-    away = cpus_changed(peopled(), without(2)).state
-    found = cpus_changed(away, ALL)
+    found = cpus_changed(cpus_changed(peopled(), without(2)).state, ALL)
     assert writes(found) == [("a", "1-2"), ("s", "0,3-7")]
-    [returned] = [one for one in found.effects if isinstance(one, ReturnCPUs)]
+    [returned] = effects_of(found, ReturnCPUs)
     assert str(returned.cpus) == "2"
     assert {one.container_id for one in returned.below} == {"s-main-0", "a-main-0"}
-    assert found.effects.index(returned) < min(
-        found.effects.index(one) for one in found.effects if isinstance(one, WriteCPUSet)
-    )
+    assert found.effects.index(returned) < min(found.effects.index(one) for one in effects_of(found, WriteCPUSet))
 
 
 def test_without_a_stand_in_a_container_runs_on_what_is_left_to_it_and_gets_its_own_back() -> None:
@@ -105,22 +91,16 @@ def test_without_a_stand_in_a_container_runs_on_what_is_left_to_it_and_gets_its_
     assert writes(away) == [("a", "1")]
     assert away.state.kubelet.node.cpu.assignments["a"]["main"] == 0b110
     assert writes(cpus_changed(away.state, ALL)) == [("a", "1-2")]
-
-
-def test_who_lost_all_of_its_cpus_runs_in_the_pool() -> None:
-    away = cpus_changed(peopled(NEVER), without(1, 2)).state
-    assert cpus_of(away, "a") == "0,3-7"
-    assert overlaps(away, {}) == ()
+    # Who lost all of its CPUs runs in the pool.
+    nothing = cpus_changed(peopled(NEVER), without(1, 2)).state
+    assert (cpus_of(nothing, "a"), overlaps(nothing, {})) == ("0,3-7", ())
 
 
 def test_a_cpu_of_the_pool_is_missed_by_those_who_share_and_by_mixed_containers() -> None:
-    state = live(peopled(), guaranteed("m", "2", annotations={ANNOTATION: "true"}))
+    state = started(peopled(), guaranteed("m", "2", annotations={ANNOTATION: "true"}))
     away = cpus_changed(state, without(7)).state
     assert (cpus_of(away, "s"), cpus_of(away, "m"), cpus_of(away, "a")) == ("0,3,6", "0,3-6", "1-2")
-
-
-def test_nobody_is_placed_on_a_cpu_that_is_offline() -> None:
-    assert cpus_of(live(cpus_changed(peopled(), without(5)).state, guaranteed("b", "3")), "b") == "4,6-7"
+    assert cpus_of(started(cpus_changed(peopled(), without(5)).state, guaranteed("b", "3")), "b") == "4,6-7"
 
 
 def test_what_is_known_changes_nothing_and_neither_do_cpus_that_the_machine_never_had() -> None:
@@ -132,93 +112,79 @@ def test_what_is_known_changes_nothing_and_neither_do_cpus_that_the_machine_neve
 
 
 def test_without_the_extension_no_cpu_is_missed() -> None:
-    plain = live(begun(MooringConfig(fixed_defects=EXTENDED.fixed_defects)), guaranteed("a", "2"))
+    plain = started(begun(MooringConfig(fixed_defects=EXTENDED.fixed_defects)), guaranteed("a", "2"))
     assert not is_news(plain, 1)
     assert cpus_changed(plain, 1).effects == ()
 
 
 def test_the_log_and_the_pod_hear_of_it() -> None:
+    def said(outcome: EventOutcome) -> list[str]:
+        return [one.message for one in effects_of(outcome, AgentReport)]
+
     away = cpus_changed(peopled(), without(2))
-    assert [one.message for one in away.effects if isinstance(one, AgentReport)] == [
+    assert said(away) == [
         "CPUs 2 went offline; offline are 2",
         "main lost CPUs 2 of 1-2, which are offline; 3 replace them",
     ]
-    assert [(one.about.name, one.reason) for one in away.effects if isinstance(one, ClusterEvent)] == [
-        ("name-a", "CPUsReplaced")
-    ]
-    back = cpus_changed(away.state, ALL)
-    assert [one.message for one in back.effects if isinstance(one, AgentReport)] == [
+    assert events(away) == ["CPUsReplaced"]
+    assert said(cpus_changed(away.state, ALL)) == [
         "CPUs 2 came online; all are online",
         "main has all of its CPUs again, 1-2 instead of 1,3",
     ]
-    broken = cpus_changed(peopled(NEVER), without(2))
-    assert [one.reason for one in broken.effects if isinstance(one, ClusterEvent)] == ["CPUsOffline"]
+    assert events(cpus_changed(peopled(NEVER), without(2))) == ["CPUsOffline"]
 
 
 def test_a_pod_that_ends_leaves_cpus_that_stand_in_for_those_who_lost_theirs() -> None:
-    state = live(peopled(), guaranteed("b", "1"))
+    state = started(peopled(), guaranteed("b", "1"))
     assert (cpus_of(state, "a"), cpus_of(state, "b")) == ("1-2", "3")
     away = cpus_changed(state, without(2)).state
     assert cpus_of(away, "a") == "1"
-    assert cpus_of(state_change(away, Event.STOP_POD_SANDBOX, sandbox("b"), None).state, "a") == "1,3"
+    assert cpus_of(ended(away, "b").state, "a") == "1,3"
 
 
 # Over restarts.
 
 
-def stored(state: AgentState) -> Stored:
-    journal = read_journal(JournalWriter().text(state))
-    return Stored(journal.texts, journal.pods, (), journal.claim_users, journal.offline, journal.displaced)
-
-
 def test_the_journal_keeps_what_is_offline_and_what_stands_in() -> None:
     away = cpus_changed(peopled(), without(2, 7)).state
-    again = begun(stored=stored(away))
+    again = begun(found=stored(away))
     cpu = again.kubelet.node.cpu
     assert (cpu.offline, cpu.displaced) == (0x84, {"a": {2: 3}})
     assert cpu.assignments == away.kubelet.node.cpu.assignments
     assert not is_news(again, without(2, 7))
-
-
-def test_a_journal_from_before_has_nothing_offline() -> None:
-    journal = read_journal(JournalWriter().text(peopled()))
-    assert (journal.offline, journal.displaced) == (0, {})
+    before = stored(peopled())
+    assert (before.offline, before.displaced) == (0, {})
     assert '"offline"' not in JournalWriter().text(peopled())
 
 
 def test_after_a_restart_with_the_cpu_back_its_owner_has_its_own_again() -> None:
     away = cpus_changed(peopled(), without(2)).state
-    again = cpus_changed(begun(stored=stored(away)), ALL).state
-    listed = [
-        replace(running("a", cpus="1,3", mems="0"), resources=LinuxResources(cpus="1,3", mems="0", quota=-1)),
-        running("s", cpus="0,4-7"),
-    ]
+    again = cpus_changed(begun(found=stored(away)), ALL).state
+    own = LinuxResources(cpus="1,3", mems="0", quota=-1)
+    listed = [replace(running("a"), resources=own), running("s", cpus="0,4-7")]
     found = synchronize(again, [sandbox("a"), sandbox("s")], listed, {"s": shared("s")})
     assert (cpus_of(found.state, "a"), cpus_of(found.state, "s")) == ("1-2", "0,3-7")
 
 
 def restarted(state: AgentState) -> AgentState:
     """Return the state of a new agent, with the journal and the runtime's record."""
-    listed = [
-        container(
-            uid, state=ContainerState.RUNNING, pid=99, resources=LinuxResources(cpus=cpus_of(state, uid), mems="0")
-        )
-        for uid in state.kubelet.node.active
-    ]
-    return synchronize(begun(stored=stored(state)), [*state.sandboxes.values()], listed, {}).state
+    listed = [running(uid, cpus=cpus_of(state, uid), mems="0") for uid in state.kubelet.node.active]
+    return synchronize(begun(found=stored(state)), [*state.sandboxes.values()], listed, {}).state
 
 
 def overflowing() -> AgentState:
     """Return a state with ``a`` on two CPUs of node 0, which its hint names, and on one of node 1."""
-    state = live(live(live(begun(), guaranteed("b", "1")), guaranteed("c", "3")), guaranteed("a", "3"))
-    return state_change(state, Event.STOP_POD_SANDBOX, sandbox("c"), None).state
+    state = begun()
+    for uid, count in (("b", "1"), ("c", "3"), ("a", "3")):
+        state = started(state, guaranteed(uid, count))
+    return ended(state, "c").state
 
 
 def with_far_memory() -> AgentState:
     """Return a state with ``a`` on two CPUs of node 0, and with memory and the hint of both nodes."""
     pod = guaranteed("a")
     sizes = amounts("2", "5Gi")
-    return live(begun(), replace(pod, containers=(replace(pod.containers[0], requests=sizes, limits=sizes),)))
+    return started(begun(), replace(pod, containers=(replace(pod.containers[0], requests=sizes, limits=sizes),)))
 
 
 @pytest.mark.parametrize(
@@ -273,8 +239,14 @@ def with_core(info: MachineInfo, core: Core) -> MachineInfo:
     return replace(info, topology=(replace(first, cores=(core, *first.cores[1:])), *rest))
 
 
-def test_a_machine_that_nobody_kept_is_what_the_kernel_shows(tmp_path: Path) -> None:
+def test_what_is_no_description_of_the_machine_is_said_and_not_used(tmp_path: Path) -> None:
     assert known_machine(tmp_path / "none", WHOLE) == (WHOLE, "")
+    (tmp_path / MACHINE_FILE).write_text("{half")
+    found, problem = known_machine(tmp_path, WHOLE)
+    assert found == WHOLE
+    assert MACHINE_FILE in problem
+    (tmp_path / "state").write_text("a file")
+    assert str(tmp_path / "state") in keep_machine(tmp_path / "state", WHOLE)
 
 
 @given(st.sets(st.sampled_from(sorted(CPUS)), max_size=len(CPUS) - 1))
@@ -285,11 +257,14 @@ def test_whatever_is_offline_is_known(tmp_path_factory: pytest.TempPathFactory, 
     assert (found.info, problem) == (WHOLE.info, "")
 
 
-def test_memory_is_that_of_today(tmp_path: Path) -> None:
+def test_memory_is_that_of_today_and_the_description_is_written_once(tmp_path: Path) -> None:
     keep_machine(tmp_path, WHOLE)
+    before = (tmp_path / MACHINE_FILE).stat().st_ino
     found = known_machine(tmp_path, shown(WHOLE, {3}, memory=4096))[0].info
     assert [one.memory for one in found.topology] == [one.memory + 4096 for one in WHOLE.info.topology]
     assert [one.cores for one in found.topology] == [one.cores for one in WHOLE.info.topology]
+    keep_machine(tmp_path, WHOLE)
+    assert (tmp_path / MACHINE_FILE).stat().st_ino == before
 
 
 def test_a_machine_with_more_cpus_or_others_is_another_one(tmp_path: Path) -> None:
@@ -301,25 +276,6 @@ def test_a_machine_with_more_cpus_or_others_is_another_one(tmp_path: Path) -> No
     found, problem = known_machine(tmp_path, moved)
     assert found == moved
     assert "another machine" in problem
-
-
-def test_a_damaged_description_is_said_and_not_used(tmp_path: Path) -> None:
-    (tmp_path / MACHINE_FILE).write_text("{half")
-    found, problem = known_machine(tmp_path, WHOLE)
-    assert found == WHOLE
-    assert MACHINE_FILE in problem
-
-
-def test_it_is_written_once(tmp_path: Path) -> None:
-    keep_machine(tmp_path, WHOLE)
-    before = (tmp_path / MACHINE_FILE).stat().st_ino
-    keep_machine(tmp_path, WHOLE)
-    assert (tmp_path / MACHINE_FILE).stat().st_ino == before
-
-
-def test_a_folder_that_cannot_be_written_is_a_problem_in_words(tmp_path: Path) -> None:
-    (tmp_path / "state").write_text("a file")
-    assert str(tmp_path / "state") in keep_machine(tmp_path / "state", WHOLE)
 
 
 # The watch of CPUs: the kernel's events are heard, those of others pass, and without any the list is read anyway.
@@ -355,35 +311,23 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
     ours.close()
 
 
-def test_an_event_of_a_cpu_is_a_reason_to_look(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_an_event_of_a_cpu_is_a_reason_to_look_and_events_of_others_are_not(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    assert [is_about_cpus(one) for one in (OFFLINE, NETWORK, b"")] == [True, False, False]
     kernel, heard = pair
     with watching(AN_HOUR, heard) as looks:
-        kernel.send(OFFLINE)
-        until(lambda: len(looks) == 2, "a look after the event")
-
-
-def test_events_of_others_are_not_and_many_at_once_are_one(pair: tuple[socket.socket, socket.socket]) -> None:
-    kernel, heard = pair
-    with watching(AN_HOUR, heard) as looks:
-        for _ in range(20):
-            kernel.send(NETWORK)
-        kernel.send(OFFLINE)
-        until(lambda: len(looks) >= 2, "a look after the event")
-        kernel.send(NETWORK)
-        kernel.send(OFFLINE)
-        until(lambda: len(looks) >= 3, "a look after the next")
+        for looked in (2, 3):
+            for _ in range(20):
+                kernel.send(NETWORK)
+            kernel.send(OFFLINE)
+            until(lambda: len(looks) >= looked, "a look after the event")  # noqa: B023 - called now
     assert len(looks) <= 3
 
 
 def test_where_nothing_is_heard_the_list_is_read_now_and_then() -> None:
     with watching(0.01, None) as looks:
         until(lambda: len(looks) > 3, "some looks")
-
-
-def test_an_event_names_its_subsystem() -> None:
-    assert is_about_cpus(OFFLINE)
-    assert not is_about_cpus(NETWORK)
-    assert not is_about_cpus(b"")
 
 
 def test_the_kernels_socket_can_be_had_or_there_is_none() -> None:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
-from tests.agent.nri.runtime_side import TIMEOUT, RuntimeSide
-from tests.agent.whole_agent import CONFIGURATION, MACHINE, NODE, Node, pod, start, until, whole
+from tests.agent.nri.runtime_side import RuntimeSide
+from tests.agent.whole_agent import Node, counted, leave, pod, start, until, whole
 from tests.cli.command import mooring
 from tests.documents.validation import complaints
 
@@ -32,16 +29,11 @@ from mooring.agent.interrupts.files import (
 )
 from mooring.agent.interrupts.reconcile import held_devices
 from mooring.agent.nri.types import Event, RuntimeContainer
-from mooring.agent.startup import AgentCommand, Startup
-from mooring.agent.uninstall import Uninstalled, uninstall
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.pod import Pod, QoS
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.extensions.interrupts import ANNOTATION, NEW, InterruptCPUs, Kept, Memory, Owner, Step, steer
-from mooring.inputs.machines.hardware.kernelfiles import parse_mask
-from mooring.inputs.machines.loader import load_machine
-from mooring.service.agent_configuration import load_agent_configuration
-from mooring.service.logs import Log
+from mooring.inputs.machines.kernelfiles import parse_mask
 from mooring.service.podresources import ListedClaimDevice, ListedContainer, ListedPod
 
 DEFAULT = "proc/irq/default_smp_affinity"
@@ -339,24 +331,22 @@ def lines(node: Node) -> MadeUpInterrupts:
     return made_up_interrupts(node.folder / "machine")
 
 
-def beginning(node: Node) -> Startup:
-    load = partial(load_agent_configuration, str(node.folder / "agent.yaml"))
-    return Startup(load(), load, load_machine(MACHINE), node.tree.cgroups, NODE, str(node.folder / "machine"))
-
-
 def agent_with(node: Node, more: str, extension: str = EXTENSION) -> Agent:
     """Start an agent that looks after the made-up interrupts."""
-    text = CONFIGURATION.format(folder=node.folder, kubelet="", more=f'{more}\npodResourcesSocket: ""')
-    (node.folder / "agent.yaml").write_text(text + extension, encoding="utf-8")
-    made = Agent(beginning(node), Log("test"))
-    node.agents.append(made)
-    made.start()
-    return made
+    node.root = str(node.folder / "machine")
+    return node.agent(f'{more}\npodResourcesSocket: ""{extension}')
 
 
-def ended(node: Node) -> None:
-    """End the newest agent, after everything that it has begun."""
-    node.agents.pop().close()
+def working(node: Node, more: str = ON, extension: str = EXTENSION) -> tuple[Agent, RuntimeSide, RuntimeContainer]:
+    """Run such an agent with a container that has CPUs of its own, and let it look."""
+    agent = agent_with(node, more, extension)
+    runtime = node.listening.next()
+    runtime.synchronize()
+    own = start(node, runtime, "own", 2)
+    assert node.cpus(own) == "1-2"
+    if extension:
+        looked(agent)
+    return agent, runtime, own
 
 
 def looked(agent: Agent) -> Any:
@@ -368,14 +358,9 @@ def looked(agent: Agent) -> Any:
 
 
 def test_interrupts_follow_the_pinning_and_come_back_when_cpus_are_free(node: Node, lines: MadeUpInterrupts) -> None:
-    agent = agent_with(node, ON)
-    runtime = node.listening.next()
-    runtime.synchronize()
-    own = start(node, runtime, "own", 2)
-    assert node.cpus(own) == "1-2"
-    looked(agent)
+    agent, runtime, own = working(node)
     assert (lines.cpus(24), lines.cpus(25), lines.cpus(26), lines.beginning) == ("0,3-7", "0", "4-5", "000000f9")
-    assert "mooring_agent_interrupts_moved_total 3.0" in agent.metrics.text()
+    assert counted(agent, "interrupts_moved_total") == 3
     status = node.status["interrupts"]
     assert [(row["number"], row["original"], row["why"]) for row in status["moved"]] == [
         (-1, "0-7", "kept-away"),
@@ -387,131 +372,92 @@ def test_interrupts_follow_the_pinning_and_come_back_when_cpus_are_free(node: No
     runtime.state_change(Event.REMOVE_POD_SANDBOX, pod("own"))
     looked(agent)
     assert (lines.cpus(24), lines.cpus(25), lines.beginning) == ("0-7", "2", "000000ff")
-    assert "mooring_agent_interrupts_restored_total 3.0" in agent.metrics.text()
+    assert counted(agent, "interrupts_restored_total") == 3
     assert node.status["interrupts"]["moved"] == []
 
 
 def test_a_dry_run_says_what_it_would_write_and_writes_nothing(node: Node, lines: MadeUpInterrupts) -> None:
-    agent = agent_with(node, "")
-    runtime = node.listening.next()
-    runtime.synchronize()
-    start(node, runtime, "own", 2)
-    looked(agent)
+    agent, _, _ = working(node, "")
     assert (lines.cpus(24), lines.cpus(25), lines.beginning) == ("0-7", "2", "ff")
     assert not (node.folder / "state" / "interrupts.json").exists()
     status = node.status["interrupts"]
     assert status["mode"] == "dry-run"
     assert [(row["number"], row["wanted"]) for row in status["pending"]] == [(-1, "0,3-7"), (24, "0,3-7"), (25, "0")]
-    assert "mooring_agent_interrupts_pending 3.0" in agent.metrics.text()
+    assert counted(agent, "interrupts_pending") == 3
     assert "3, dry run: 2 would move" in mooring("status", "--socket", node.folder / "status.sock").out
     assert "would become 0,3-7" in mooring("status", "--socket", node.folder / "status.sock", "-o", "wide").out
 
 
-def test_the_document_is_as_its_schema_says(node: Node, lines: MadeUpInterrupts) -> None:
-    _, own = moved(node)
+def test_what_somebody_else_has_moved_stays_his_and_the_document_is_as_its_schema_says(
+    node: Node, lines: MadeUpInterrupts
+) -> None:
+    agent, _, own = working(node)
     lines.move(24, "1")
     lines.put("proc/90/comm", "irqbalance")
-    agent = node.agents[-1]
+    agent.verify_all()
     agent.interrupts.check(agent.options)  # type: ignore[union-attr]
     document = node.status
     assert document["interrupts"]["moved"]
-    assert document["interrupts"]["leftAlone"]
+    assert [row["number"] for row in document["interrupts"]["leftAlone"]] == [24]
     assert complaints("AgentStatus", document) == []
-    assert node.cpus(own) == "1-2"
+    assert counted(agent, "interrupts_left_alone") == 1
+    assert (lines.cpus(24), node.cpus(own)) == ("1", "1-2")
 
 
 def test_without_the_extension_nobody_looks(node: Node, lines: MadeUpInterrupts) -> None:
-    agent = agent_with(node, ON, extension="")
-    runtime = node.listening.next()
-    runtime.synchronize()
-    start(node, runtime, "own", 2)
+    agent, _, _ = working(node, extension="")
     agent.reconcile()
     assert "interrupts" not in node.status
-    ended(node)
+    node.agents.pop().close()
     assert lines.cpus(24) == "0-7"
     assert agent.snapshot.interrupts is UNSET
 
 
-def moved(node: Node) -> tuple[RuntimeSide, RuntimeContainer]:
-    """Run an agent that has moved interrupts away from a container."""
-    agent = agent_with(node, ON)
-    runtime = node.listening.next()
-    runtime.synchronize()
-    own = start(node, runtime, "own", 2)
-    looked(agent)
-    return runtime, own
-
-
 def test_an_agent_after_a_kill_knows_what_was_there_before(node: Node, lines: MadeUpInterrupts) -> None:
     """Nothing is written at the end of an agent: its end and its death are the same to interrupts."""
-    moved(node)
-    ended(node)
+    working(node)
+    node.agents.pop().close()
     assert lines.cpus(25) == "0"
-    agent = agent_with(node, "irqAffinity: dry-run")
-    looked(agent)
+    looked(agent_with(node, "irqAffinity: dry-run"))
     assert (lines.cpus(24), lines.cpus(25), lines.beginning) == ("0-7", "2", "000000ff")
 
 
 def test_an_extension_that_was_switched_off_gives_back(node: Node, lines: MadeUpInterrupts) -> None:
-    moved(node)
-    ended(node)
+    working(node)
+    node.agents.pop().close()
     agent_with(node, ON, extension="").reconcile()
     until(lambda: lines.cpus(25) == "2" and lines.beginning == "000000ff", "interrupts are where they were")
 
 
 def test_after_a_boot_the_memory_is_of_no_use(node: Node, lines: MadeUpInterrupts) -> None:
-    moved(node)
-    ended(node)
+    working(node)
+    node.agents.pop().close()
     lines.put("proc/sys/kernel/random/boot_id", "boot-2")
     agent_with(node, ON, extension="").reconcile()
-    ended(node)
+    node.agents.pop().close()
     assert lines.cpus(25) == "0"
 
 
-def test_what_somebody_else_has_moved_stays_his(node: Node, lines: MadeUpInterrupts) -> None:
-    _, own = moved(node)
-    agent = node.agents[-1]
-    lines.move(24, "1")
-    agent.verify_all()
-    agent.interrupts.check(agent.options)  # type: ignore[union-attr]
-    assert lines.cpus(24) == "1"
-    assert [row["number"] for row in node.status["interrupts"]["leftAlone"]] == [24]
-    assert "mooring_agent_interrupts_left_alone 1.0" in agent.metrics.text()
-    assert node.cpus(own) == "1-2"
-
-
-@contextmanager
-def leaving(node: Node, monkeypatch: pytest.MonkeyPatch, found: list[Uninstalled]) -> Iterator[RuntimeSide]:
-    """Let an agent leave, and give the runtime's side of its one connection."""
-    monkeypatch.setattr("mooring.agent.uninstall.read_startup", lambda _asked: beginning(node))
-    thread = threading.Thread(target=lambda: found.append(uninstall(AgentCommand(""))))
-    thread.start()
-    runtime = node.listening.next("mooring-update")
-    yield runtime
-    thread.join(TIMEOUT)
-    assert not thread.is_alive()
-    runtime.close()
-
-
 def test_who_leaves_gives_interrupts_back(node: Node, lines: MadeUpInterrupts, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, own = moved(node)
-    ended(node)
+    _, _, own = working(node)
+    node.agents.pop().close()
     lines.move(24, "1")
-    found: list[Uninstalled] = []
-    with leaving(node, monkeypatch, found) as runtime:
-        runtime.synchronize([pod("own")], [own])
+    left, _ = leave(node, monkeypatch, own, root=node.root)
     assert (lines.cpus(24), lines.cpus(25), lines.beginning) == ("1", "2", "000000ff")
-    assert found[0].problems == ("interrupt 24 (eth0-rx): another program has moved it; it is left alone",)
+    assert left.problems == ("interrupt 24 (eth0-rx): another program has moved it; it is left alone",)
 
 
-def annotated(node: Node, wish: str, monkeypatch: pytest.MonkeyPatch, devices: frozenset[str]) -> Agent:
-    """Run an agent with a pod that wants something and holds devices."""
+def annotated(
+    node: Node, wish: str, monkeypatch: pytest.MonkeyPatch, devices: frozenset[str] | None = None, more: str = ""
+) -> Agent:
+    """Run an agent with a pod that wants something and holds devices; without these a kubelet is asked."""
 
     def told(_socket: str, pods: dict[str, Pod], _address: object) -> dict[str, dict[str, frozenset[str]]]:
-        return {uid: {"own": devices} for uid in pods}
+        return {uid: {"own": devices or frozenset()} for uid in pods}
 
-    monkeypatch.setattr("mooring.agent.interrupts.reconcile.held_devices", told)
-    agent = agent_with(node, ON)
+    if devices is not None:
+        monkeypatch.setattr("mooring.agent.interrupts.reconcile.held_devices", told)
+    agent = agent_with(node, ON + more)
     runtime = node.listening.next()
     runtime.synchronize()
     sandbox = replace(pod("own"), annotations={ANNOTATION: wish})
@@ -529,64 +475,49 @@ def test_a_pod_gets_its_devices_interrupts(
     assert (lines.cpus(24), lines.cpus(25), lines.cpus(27)) == ("1-2", "1-2", "3")
 
 
-def test_a_pod_that_ignores_them_keeps_them(
-    node: Node, lines: MadeUpInterrupts, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("wish", "codes", "cpus"),
+    [("ignore", [], ("0-7", "2", "ff")), ("sometimes", ["MOOR-622"], ("0,3-7", "0", "000000f9"))],
+    ids=["ignored", "no-wish"],
+)
+def test_wishes_that_name_no_device(
+    node: Node, lines: MadeUpInterrupts, monkeypatch: pytest.MonkeyPatch, wish: str, codes: list[str], cpus: object
 ) -> None:
-    agent = annotated(node, "ignore", monkeypatch, frozenset())
-    looked(agent)
-    assert (lines.cpus(24), lines.cpus(25), lines.beginning) == ("0-7", "2", "ff")
-
-
-def test_no_wish_and_unknown_devices_are_reported(
-    node: Node, lines: MadeUpInterrupts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    agent = annotated(node, "sometimes", monkeypatch, frozenset())
-    assert [finding.code for finding in looked(agent).findings] == ["MOOR-622"]
-    assert lines.cpus(25) == "0"
-    ended(node)
+    agent = annotated(node, wish, monkeypatch, frozenset())
+    assert [finding.code for finding in looked(agent).findings] == codes
+    assert (lines.cpus(24), lines.cpus(25), lines.beginning) == cpus
 
 
 def test_irqbalance_is_told_with_the_setting_that_fits(node: Node, lines: MadeUpInterrupts) -> None:
     lines.put("proc/90/comm", "irqbalance")
-    agent = agent_with(node, ON)
-    runtime = node.listening.next()
-    runtime.synchronize()
-    start(node, runtime, "own", 2)
-    (finding,) = looked(agent).findings
+    agent, _, _ = working(node)
+    (finding,) = agent.snapshot.interrupts.findings  # type: ignore[union-attr]
     assert finding.code == "MOOR-604"
     assert "IRQBALANCE_BANNED_CPULIST=1-2 " in finding.message
 
 
-def test_devices_are_those_whose_ids_are_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_devices_are_those_with_a_pci_address_as_their_id_or_at_their_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     devices = (("nic", Device("0000:03:00.1")), ("gpu", Device("GPU-1")))
+    given = (
+        ListedClaimDevice("default", "nics", "dra.net", "node-1", "eth1"),
+        ListedClaimDevice("default", "gpus", "gpu.example.com", "node-1", "gpu0"),
+    )
     listed = (
-        ListedPod("default", "a", (ListedContainer("c", 0, devices),)),
+        ListedPod("default", "a", (ListedContainer("c", 0, devices, given),)),
         ListedPod("default", "z", (ListedContainer("c", 0, devices),)),
     )
     monkeypatch.setattr("mooring.agent.interrupts.reconcile.PodResourcesClient.listed", lambda _self: b"")
     monkeypatch.setattr("mooring.agent.interrupts.reconcile.pods_in", lambda _answer: listed)
     pods = {"uid-a": Pod("uid-a", "a", "default", (), QoS.GUARANTEED)}
     assert held_devices("/nowhere.sock", pods) == {"uid-a": {"c": frozenset({"0000:03:00.1"})}}
-
-
-def test_devices_of_drivers_are_those_with_a_pci_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    nic = ListedClaimDevice("default", "nics", "dra.net", "node-1", "eth1")
-    gpu = ListedClaimDevice("default", "gpus", "gpu.example.com", "node-1", "gpu0")
-    listed = (ListedPod("default", "a", (ListedContainer("c", 0, (), (nic, gpu)),)),)
-    monkeypatch.setattr("mooring.agent.interrupts.reconcile.PodResourcesClient.listed", lambda _self: b"")
-    monkeypatch.setattr("mooring.agent.interrupts.reconcile.pods_in", lambda _answer: listed)
-    known = {("dra.net", "node-1/eth1"): "0000:03:00.1"}
-    pods = {"uid-a": Pod("uid-a", "a", "default", (), QoS.GUARANTEED)}
+    known = {("dra.net", "node-1/eth1"): "0000:04:00.0"}
     found = held_devices("/nowhere.sock", pods, lambda driver, name: known.get((driver, name), ""))
-    assert found == {"uid-a": {"c": frozenset({"0000:03:00.1"})}}
+    assert found == {"uid-a": {"c": frozenset({"0000:03:00.1", "0000:04:00.0"})}}
 
 
-def test_a_kubelet_that_does_not_answer_is_reported(node: Node, lines: MadeUpInterrupts, tmp_path: Path) -> None:
-    agent = agent_with(node, f"{ON}\nkubeletPodResourcesSocket: {tmp_path}/none.sock")
-    runtime = node.listening.next()
-    runtime.synchronize()
-    sandbox = replace(pod("own"), annotations={ANNOTATION: "own"})
-    runtime.state_change(Event.RUN_POD_SANDBOX, sandbox)
-    runtime.create(sandbox, whole("own", 2))
+def test_a_kubelet_that_does_not_answer_is_reported(
+    node: Node, lines: MadeUpInterrupts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = annotated(node, "own", monkeypatch, more=f"\nkubeletPodResourcesSocket: {node.folder}/none.sock")
     assert [finding.code for finding in looked(agent).findings] == ["MOOR-619"]
     assert lines.cpus(25) == "0"

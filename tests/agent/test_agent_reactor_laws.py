@@ -6,25 +6,30 @@ told equals the state when it is quiet; a restart changes nothing; at the end ev
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from functools import reduce
 from operator import or_
 
-from hypothesis import event, settings
+from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.agent.laws_agent import differences, overlaps
 from tests.agent.simulated_agent import Disk, SimulatedAgent, World
 from tests.agent.simulated_runtime import KilledError, Process, Runtime, Stage
-from tests.agent.small_node import CONFIG, INFO, guaranteed, shared
+from tests.agent.small_node import CONFIG, DELAYING, EXTENDED, GIB, INFO, RESIZING, START, guaranteed, shared, sizes
 from tests.laws.strategies_whole_node import configurations, hardware, pods
 from tests.values import not_none
 
 from mooring.agent.nri.types import LinuxResources
-from mooring.agent.reactor.desired import DesiredSettings, expected, set_of
+from mooring.agent.quota import shares_of
+from mooring.agent.reactor.desired import DesiredSettings, are_files_behind, expected, set_of
 from mooring.agent.state import AgentState, Options
 from mooring.engine.core.bits import CPUMask
-from mooring.engine.core.config import CPU_HOTPLUG, MIXED_CPUS, MooringConfig
+from mooring.engine.core.config import CPU_HOTPLUG, MIXED_CPUS, AssignedScope, MooringConfig
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode
+from mooring.engine.core.moment import SECOND, Moment
 from mooring.engine.core.pod import Container, ContainerKind, Pod
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
@@ -89,11 +94,14 @@ class AgentLives(RuleBasedStateMachine):
     @rule(data=st.data(), derived=st.booleans())
     def run_pod(self, data: st.DataObject, *, derived: bool) -> None:
         uid = f"pod{self.runtime.next_number}"
-        pod = data.draw(any_pods(uid))
+        pod = self.drawn(data, uid)
         self.world.pods[uid] = pod
         if derived and pod.resources is None:
             self.world.without_source.add(uid)
         self.runtime.run_sandbox(uid, pod.name, dict(pod.annotations))
+
+    def drawn(self, data: st.DataObject, uid: str) -> Pod:
+        return data.draw(any_pods(uid))
 
     @precondition(lambda self: self._creatable())
     @rule(data=st.data())
@@ -128,11 +136,8 @@ class AgentLives(RuleBasedStateMachine):
 
     def _bring_up(self, sandbox: str, name: str = "") -> None:
         name = name or next((one for place, one in self._creatable() if place == sandbox), "")
-        container = self.runtime.create(sandbox, name, LinuxResources(quota=100_000)) if name else None
-        if container is not None:
-            self.runtime.store(container)
-            if self.runtime.make_task(container):
-                self.runtime.started(container)
+        if name:
+            self.runtime.bring_up(sandbox, name, LinuxResources(quota=100_000))
 
     @precondition(lambda self: self._in(Stage.TASK, Stage.RUNNING))
     @rule(data=st.data())
@@ -148,18 +153,7 @@ class AgentLives(RuleBasedStateMachine):
     @precondition(lambda self: self.runtime.sandboxes)
     @rule(data=st.data(), removed=st.booleans())
     def end_pod(self, data: st.DataObject, *, removed: bool) -> None:
-        self._end(data.draw(st.sampled_from([*self.runtime.sandboxes])), removed=removed)
-
-    def _end(self, sandbox: str, *, removed: bool) -> None:
-        mine = [made.id for made in self.runtime.processes.values() if made.sandbox == sandbox]
-        for container in mine:
-            if self.runtime.processes[container].stage is not Stage.EXITED:
-                self.runtime.exit(container)
-        self.runtime.stop_sandbox(sandbox)
-        for container in mine:
-            self.runtime.remove(container)
-        if removed:
-            self.runtime.remove_sandbox(sandbox)
+        self.runtime.end_pod(data.draw(st.sampled_from([*self.runtime.sandboxes])), removed=removed)
 
     @precondition(lambda self: self._in(Stage.RUNNING))
     @rule(data=st.data())
@@ -168,7 +162,7 @@ class AgentLives(RuleBasedStateMachine):
         old = self.runtime.processes[data.draw(st.sampled_from(self._in(Stage.RUNNING)))].sandbox
         uid = f"pod{self.runtime.next_number}"
         self.world.pods[uid] = replace(self._pod(old), uid=uid, name=uid)
-        self._end(old, removed=True)
+        self.runtime.end_pod(old)
         sandbox = self.runtime.run_sandbox(uid, uid, {})
         for _ in self.world.pods[uid].containers:
             self._bring_up(sandbox)
@@ -269,7 +263,7 @@ class AgentLives(RuleBasedStateMachine):
         if not self.connected:
             self._connect()
         for sandbox in [*self.runtime.sandboxes]:
-            self._end(sandbox, removed=True)
+            self.runtime.end_pod(sandbox)
         assert self.agent is not None
         self.agent.verify_sandboxes()
         state = self.agent.state
@@ -451,16 +445,10 @@ class MixedLives(AgentLives):
         self.world = replace(self.world, mooring=extended)
         self._connect()
 
-    @rule(data=st.data(), derived=st.booleans())
-    def run_pod(self, data: st.DataObject, *, derived: bool) -> None:
-        uid = f"pod{self.runtime.next_number}"
-        pod = data.draw(any_pods(uid))
-        if data.draw(st.integers(0, 2)):
-            pod = replace(pod, annotations={**pod.annotations, ANNOTATION: "true"})
-        self.world.pods[uid] = pod
-        if derived and pod.resources is None:
-            self.world.without_source.add(uid)
-        self.runtime.run_sandbox(uid, pod.name, dict(pod.annotations))
+    def drawn(self, data: st.DataObject, uid: str) -> Pod:
+        pod = super().drawn(data, uid)
+        is_mixed = data.draw(st.integers(0, 2))
+        return replace(pod, annotations={**pod.annotations, ANNOTATION: "true"}) if is_mixed else pod
 
     @invariant()
     def no_exclusive_cpu_of_another_pod_is_in_a_mixed_containers_set(self) -> None:
@@ -482,3 +470,294 @@ class MixedLives(AgentLives):
 
 TestMixedLives = MixedLives.TestCase
 TestMixedLives.settings = settings(deadline=None, max_examples=30, stateful_step_count=40)
+
+
+# Random lives of pods that are resized, in a time that stands still or jumps, under an agent that is killed anywhere.
+#
+# No CPU has two owners; what a container is to lose it keeps for its delay; what it is told it has; what it got at
+# first it never loses; and when nothing happens any more everything is as it was asked for.
+
+
+WIDE = MachineInfo(
+    12,
+    1,
+    16 * GIB,
+    tuple(
+        NUMANode(
+            node,
+            8 * GIB,
+            cores=tuple(Core(core, (core,), 0) for core in range(6 * node, 6 * node + 6)),
+            distances=(10, 20) if node == 0 else (20, 10),
+        )
+        for node in (0, 1)
+    ),
+)
+ALL = CPUMask((1 << 12) - 1)
+GRACE = st.sampled_from([None, None, 0, 2, 8])
+DIES = st.sampled_from([None, None, None, None, 0, 1, 2, 3])
+"""Steps after which the agent is killed."""
+
+
+class ResizedLives(RuleBasedStateMachine):
+    @initialize(delays=st.booleans(), strict=st.booleans(), grace=GRACE)
+    def begin(self, grace: int | None, *, delays: bool, strict: bool) -> None:
+        config = DELAYING if delays else RESIZING
+        if strict:
+            options = {**config.cpu_manager_policy_options, "strict-cpu-reservation": "true"}
+            config = replace(config, cpu_manager_policy_options=options)
+        self.delay = 5 * SECOND if delays else 0
+        self.runtime = Runtime()
+        self.disk = Disk()
+        self.world = World(WIDE, config, Options(telling=AssignedScope.ALL), mooring=EXTENDED, clock=[START])
+        self.first: dict[str, int] = {}
+        """What a container got at first."""
+        self.kept: dict[str, tuple[int, int, Moment]] = {}
+        """What a container must not lose, how many CPUs it asked for, and until when."""
+        self._connect()
+        self.run_pod([1, 1], grace)
+        self.run_pod([], None)
+        for container in self._own():
+            self._resize(container, 3)
+
+    def _connect(self) -> None:
+        self.agent = SimulatedAgent(self.world, self.runtime, self.disk)
+        self.runtime.connect(self.agent)
+
+    @property
+    def connected(self) -> bool:
+        return self.runtime.plugin is self.agent
+
+    # Pods.
+
+    @rule(cpus=st.lists(st.integers(1, 3), min_size=0, max_size=2), grace=GRACE)
+    def run_pod(self, cpus: list[int], grace: int | None) -> None:
+        uid = f"pod{self.runtime.next_number}"
+        pod = guaranteed(uid, *map(str, cpus)) if cpus else shared(uid)
+        pod = replace(pod, scale_down_grace=grace)
+        self.world.pods[uid] = pod
+        sandbox = self.runtime.run_sandbox(uid, uid, {})
+        for spec in pod.containers:
+            asked = sizes(spec.requests["cpu"].milli / 1000) if spec.requests else LinuxResources(shares=2)
+            self._start(sandbox, spec.name, asked)
+
+    def _start(self, sandbox: str, name: str, asked: LinuxResources) -> None:
+        made = self.runtime.bring_up(sandbox, name, asked)
+        if made is not None and self.connected and self._is_own(made):
+            self.first.setdefault(f"{sandbox}/{name}", self._cpus(made))
+
+    @precondition(lambda self: self.runtime.sandboxes)
+    @rule(data=st.data())
+    def end_pod(self, data: st.DataObject) -> None:
+        self._end(data.draw(st.sampled_from([*self.runtime.sandboxes])))
+
+    def _end(self, sandbox: str) -> None:
+        for container in self.runtime.end_pod(sandbox):
+            self.kept.pop(container, None)
+
+    # Resizes and time.
+
+    @precondition(lambda self: self._own())
+    @rule(
+        data=st.data(),
+        change=st.sampled_from([-3, -2, -2, -1, -1, 0, 1, 2, 3]),
+        dies=DIES,
+        comes_back=st.booleans(),
+        soon=st.sampled_from([None, 0, 1, SECOND]),
+    )
+    def resize(self, data: st.DataObject, change: int, dies: int | None, soon: int | None, *, comes_back: bool) -> None:
+        """Ask for more or fewer CPUs; the agent may be killed in the middle of it, or reconcile soon after."""
+        container = data.draw(st.sampled_from(self._own()))
+        if self.connected:
+            self.agent.steps_to_live = dies
+        self._resize(container, max(self._cpus(container).bit_count() + change, 1))
+        self.agent.steps_to_live = None
+        if comes_back and not self.connected:
+            self._connect()
+        if soon is not None:
+            self.time_passes(soon, None)
+
+    def _resize(self, container: str, cpus: int) -> None:
+        made = self.runtime.processes[container]
+        before, was_there = self._cpus(container), self.connected
+        taken = self.runtime.update(container, sizes(cpus))
+        after = self._cpus(container)
+        if not taken:
+            assert after == before
+            event("refused")
+        elif was_there and self.connected:
+            grows = cpus >= before.bit_count()
+            assert before & after == (before if grows else after)
+            assert after.bit_count() == cpus or not grows
+            if grows:
+                self.kept.pop(container, None)
+            elif container not in self.kept or self.kept[container][1] != cpus:
+                # The same number again is no other resize: the delay goes on.
+                event("shrinks")
+                self.kept[container] = before, cpus, self.world.now.plus(self._delay(made))
+        # An agent that was killed in the middle may or may not have written what it decided; both are right.
+
+    @rule(nanoseconds=st.sampled_from([1, SECOND, 2 * SECOND, 5 * SECOND, 9 * SECOND]), dies=DIES)
+    def time_passes(self, nanoseconds: int, dies: int | None) -> None:
+        self.world.clock.append(self.world.now.plus(nanoseconds))
+        if self.connected:
+            self.agent.steps_to_live = dies
+            with suppress(KilledError):
+                self.agent.reconcile()
+            if self.agent.steps_to_live is not None and self.agent.steps_to_live < 0:
+                self.runtime.plugin = None
+            self.agent.steps_to_live = None
+
+    # Faults.
+
+    @precondition(lambda self: self._own())
+    @rule(data=st.data(), stuck=st.booleans())
+    def the_kernel_gives_nothing_back(self, data: st.DataObject, *, stuck: bool) -> None:
+        made = data.draw(st.sampled_from(self._own()))
+        (self.runtime.stuck.add if stuck else self.runtime.stuck.discard)(made)
+
+    @rule(settles=st.booleans())
+    def start_agent(self, *, settles: bool) -> None:
+        """Again, whether it lives or not."""
+        self._connect()
+        if settles:
+            self.everything_settles()
+
+    @precondition(lambda self: self.connected)
+    @rule()
+    def everything_settles(self) -> None:
+        self.runtime.stuck.clear()
+        self.time_passes(9 * SECOND, None)
+        self.agent.next_reply()
+        self.agent.reconcile()
+        state = self.agent.state
+        assert not state.kubelet.node.cpu.pre_assignments
+        assert not are_files_behind(state)
+        assert not [*differences(self.runtime, self.agent)]
+        for container in self._own():
+            made = self.runtime.processes[container]
+            pod = state.kubelet.node.active[self.runtime.sandboxes[made.sandbox].uid]
+            granted = next(one for one in pod.containers if one.name == made.name)
+            assert granted.requests["cpu"].milli == 1000 * self._cpus(container).bit_count()
+            assert made.record.shares == shares_of(granted.requests["cpu"].milli) or self._was_refused()
+            # One that was created while the agent was disconnected has no files, as long as it runs.
+            if container in self.runtime.files:
+                assert CPUSet.parse(self.runtime.files[container]).mask == self._cpus(container)
+
+    # Laws.
+
+    @invariant()
+    def no_cpu_has_two_owners(self) -> None:
+        if self.connected:
+            assert not [*overlaps(self.runtime, self.agent.state, ALL)]
+
+    @invariant()
+    def nothing_is_taken_early(self) -> None:
+        for container, (cpus, _, until) in self.kept.items():
+            if self.world.now < until:
+                assert not cpus & ~self._cpus(container)
+
+    @invariant()
+    def nobody_is_told_a_cpu_that_he_does_not_have(self) -> None:
+        for container, text in self.runtime.files.items():
+            made = self.runtime.processes.get(container)
+            if made is not None and made.runs:
+                assert not CPUSet.parse(text).mask & ~self._cpus(container)
+
+    @invariant()
+    def the_first_cpus_stay(self) -> None:
+        for made in self.runtime.processes.values():
+            first = self.first.get(f"{made.sandbox}/{made.name}")
+            if first is not None and made.stage is Stage.RUNNING:
+                assert not first & ~self._cpus(made.id)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        self.agent.steps_to_live = None
+        if not self.connected:
+            self._connect()
+        for sandbox in [*self.runtime.sandboxes]:
+            self._end(sandbox)
+        node = self.agent.state.kubelet.node
+        assert not node.cpu.assignments
+        assert not node.cpu.pre_assignments
+        assert not node.cpu.baselines
+        assert not node.active
+        assert not self.runtime.files
+
+    # What there is.
+
+    def _own(self) -> list[str]:
+        """Containers that run and have CPUs of their own."""
+        return [
+            made.id for made in self.runtime.processes.values() if made.stage is Stage.RUNNING and self._is_own(made.id)
+        ]
+
+    def _was_refused(self) -> bool:
+        """Tell whether the agent found a resize from before it that cannot be."""
+        return bool(self.agent.counts["resize-missed"])
+
+    def _is_own(self, container: str) -> bool:
+        made = self.runtime.processes[container]
+        uid = self.runtime.sandboxes[made.sandbox].uid
+        return bool(self.agent.state.kubelet.node.cpu.assignments.get(uid, {}).get(made.name))
+
+    def _delay(self, made: Process) -> int:
+        grace = self.world.pods[self.runtime.sandboxes[made.sandbox].uid].scale_down_grace
+        return self.delay if grace is None else grace * SECOND
+
+    def _cpus(self, container: str) -> int:
+        text = self.runtime.processes[container].cgroup.cpus
+        return CPUSet.parse(text).mask if text else ALL
+
+
+TestResizedLives = ResizedLives.TestCase
+TestResizedLives.settings = settings(deadline=None, max_examples=35, stateful_step_count=30)
+
+
+# The agent decides what the planner says for the same pods in the same order.
+
+
+@given(st.data())
+@settings(deadline=None, max_examples=60)
+def test_lives_of_pods_get_the_planners_decisions(data: st.DataObject) -> None:
+    machine, config = data.draw(hardware()), data.draw(configurations())
+    planned = start_kubelet(machine.info, config, MooringConfig(fixed_defects=frozenset({"pod-restart"})), StateTexts())
+    assume(isinstance(planned, Kubelet))
+    assert isinstance(planned, Kubelet)
+    assert isinstance(planned, Kubelet)
+    runtime = Runtime()
+    world = World(machine.info, config)
+    agent = SimulatedAgent(world, runtime, Disk())
+    runtime.connect(agent)
+    sandboxes: dict[str, str] = {}
+    for number in range(data.draw(st.integers(1, 8))):
+        if sandboxes and data.draw(st.integers(0, 3)) == 0:
+            uid = data.draw(st.sampled_from(sorted(sandboxes)))
+            runtime.stop_sandbox(sandboxes.pop(uid))
+            planned, _ = planned.remove(uid)
+        pod = data.draw(pods(f"pod{number}"))
+        world.pods[pod.uid] = pod
+        planned, decision = planned.admit(pod)
+        sandbox = runtime.run_sandbox(pod.uid, pod.name, {})
+        refusals = len(runtime.refusals)
+        # With an empty shared pool the agent goes its own way: where the kubelet widens, somebody may have to wait.
+        assume(not decision.admitted or planned.node.cpu.default)
+        for one in pod.containers:
+            made = runtime.create(sandbox, one.name, LinuxResources())
+            assert (made is not None) is decision.admitted
+            if made is None:
+                break
+        if decision.admitted:
+            sandboxes[pod.uid] = sandbox
+            assert agent.state.kubelet.node.cpu.assignments.get(pod.uid) == planned.node.cpu.assignments.get(pod.uid)
+            assert agent.state.kubelet.node.memory.assignments.get(pod.uid) == planned.node.memory.assignments.get(
+                pod.uid
+            )
+            wanted = DesiredSettings.by(agent.state.kubelet)
+            for name, placement in decision.containers.items():
+                if placement.cpus:
+                    assert str(wanted.of(pod.uid, name).cpus) == str(placement.cpus)
+        elif decision.rejection is not None:
+            assert runtime.refusals[refusals:] == [f"{decision.reason}: {decision.message}".removesuffix(": ")]
+    assert agent.state.kubelet.settled().node.cpu == planned.settled().node.cpu

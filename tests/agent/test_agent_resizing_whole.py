@@ -6,13 +6,10 @@ import threading
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.agent.cgroups.made_up_tree import made_up_machine
 from tests.agent.nri.runtime_side import RuntimeSide
-from tests.agent.test_agent_start_refused import leaving
-from tests.agent.whole_agent import Node, pod, rest, start, until, whole
+from tests.agent.whole_agent import Node, counted, leave, pod, rest, start, until, until_reconciled, whole
 
 from mooring.agent.agent import Agent
 from mooring.agent.cgroups.cpuset import Cpuset
@@ -21,7 +18,6 @@ from mooring.agent.cgroups.protocol import CPUSetWritten, UnseenCGroups
 from mooring.agent.effects import WriteCPUSet
 from mooring.agent.nri.types import Event, RemoteError, RuntimeContainer
 from mooring.agent.reconcile import online_cpus, release, verify
-from mooring.agent.uninstall import Uninstalled
 from mooring.engine.core.cpuset import CPUSet
 from mooring.service.daemon import present_moment
 
@@ -49,36 +45,42 @@ def resize(node: Node, runtime: RuntimeSide, name: str, own: RuntimeContainer, c
     runtime.state_change(Event.POST_UPDATE_CONTAINER, pod(name), own)
 
 
-def told(node: Node, name: str) -> tuple[str, str]:
+def told(node: Node, name: str, *files: str) -> tuple[str, ...]:
+    """Return what files of a container say, by default of its CPUs and its memory nodes."""
     folder = node.folder / "assigned" / f"c-{name}"
-    return (folder / "assigned.cpuset").read_text("ascii"), (folder / "assigned.memset").read_text("ascii")
+    return tuple((folder / f"{file}set").read_text("ascii") for file in files or ("assigned.cpu", "assigned.mem"))
 
 
-def container(node: Node, name: str) -> dict[str, Any]:
-    return next(one for each in node.status["pods"] for one in each["containers"] if one["name"] == name)
-
-
-def test_a_container_grows_is_told_and_gives_back_after_its_delay(node: Node) -> None:
-    agent, runtime = resizing(node, "300ms")
+def shrunk(node: Node, delay: str) -> tuple[Agent, RuntimeSide, RuntimeContainer, RuntimeContainer]:
+    """Run a container that has grown from two CPUs to four and gives them back after a delay, and a shared one."""
+    agent, runtime = resizing(node, delay)
     shared, own = start(node, runtime, "shared", 0), start(node, runtime, "own", 2)
     assert (node.cpus(own), told(node, "own"), told(node, "shared")) == ("1-2", ("1-2", ""), ("", ""))
     resize(node, runtime, "own", own, 4)
     assert (node.cpus(own), node.cpus(shared), told(node, "own")[0]) == ("1-4", "0,5-7", "1-4")
     resize(node, runtime, "own", own, 2)
+    return agent, runtime, shared, own
+
+
+def until_back(agent: Agent, node: Node, shared: RuntimeContainer, own: RuntimeContainer) -> None:
+    until_reconciled(agent, lambda: (node.cpus(own), node.cpus(shared)) == ("1-2", "0,3-7"), "the pool has them again")
+
+
+def until_over(node: Node) -> None:
+    until(lambda: node.container("own")["pending"]["secondsLeft"] == 0, "the delay is over")
+
+
+def test_a_container_grows_is_told_and_gives_back_after_its_delay(node: Node) -> None:
+    agent, runtime, shared, own = shrunk(node, "300ms")
     assert (node.cpus(own), node.cpus(shared), told(node, "own")[0]) == ("1-4", "0,5-7", "1-2")
-    seen = container(node, "own")
+    seen = node.container("own")
     assert (seen["cpus"], seen["baseline"]) == ("1-4", "1-2")
     assert (seen["pending"]["cpus"], seen["pending"]["releases"]) == ("1-2", "3-4")
     assert seen["pending"]["secondsLeft"] <= 0.3
-
-    def is_back() -> bool:
-        agent.reconcile()
-        return node.cpus(own) == "1-2" and node.cpus(shared) == "0,3-7"
-
-    until(is_back, "the CPUs are back in the pool")
-    assert "pending" not in container(node, "own")
+    until_back(agent, node, shared, own)
+    assert "pending" not in node.container("own")
+    assert counted(agent, "resizes_total", result="accepted") == 2
     text = agent.metrics.text()
-    assert 'mooring_agent_resizes_total{result="accepted"} 2.0' in text
     assert "kubelet_cpu_manager_scale_down_delay_completed_total 1" in text
     assert "kubelet_cpu_manager_scale_down_pending_cpu_count 0" in text
     runtime.stop(pod("own"), own)
@@ -93,29 +95,21 @@ def test_a_refused_resize_fails_the_update_with_the_engines_words_and_changes_no
         runtime.update(pod("own"), own, whole("own", 1).resources)
     assert raised.value.message.startswith("Infeasible: prohibitedCPUAllocation Error: Skip resize, Not allowed to")
     assert (node.cpus(own), told(node, "own")[0]) == ("1-2", "1-2")
-    assert container(node, "own")["resize"]["reason"] == "Infeasible"
-    assert 'mooring_agent_resizes_total{result="infeasible"} 1.0' in agent.metrics.text()
+    assert node.container("own")["resize"]["reason"] == "Infeasible"
+    assert counted(agent, "resizes_total", result="infeasible") == 1
 
 
 def test_what_the_kernel_does_not_take_back_stays_with_its_container(node: Node) -> None:
-    agent, runtime = resizing(node, "1ms")
-    shared, own = start(node, runtime, "shared", 0), start(node, runtime, "own", 2)
-    resize(node, runtime, "own", own, 4)
-    resize(node, runtime, "own", own, 2)
+    agent, _, shared, own = shrunk(node, "1ms")
     file = Path(node.tree.folder("cpuset", own.cgroups_path)) / "cpuset.cpus"
     file.unlink()
     file.mkdir()
-    until(lambda: container(node, "own")["pending"]["secondsLeft"] == 0, "the delay is over")
+    until_over(node)
     agent.reconcile()
-    assert (container(node, "own")["cpus"], node.cpus(shared)) == ("1-4", "0,5-7")
+    assert (node.container("own")["cpus"], node.cpus(shared)) == ("1-4", "0,5-7")
     file.rmdir()
     file.write_text("1-4\n", encoding="ascii")
-
-    def is_back() -> bool:
-        agent.reconcile()
-        return node.cpus(own) == "1-2" and node.cpus(shared) == "0,3-7"
-
-    until(is_back, "the CPUs are back in the pool")
+    until_back(agent, node, shared, own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,52 +125,37 @@ class OfflineCPUs(UnseenCGroups):
 
 @pytest.mark.parametrize("trouble", [None, CGroupTrouble.OUT_OF_RANGE, CGroupTrouble.OUTSIDE_PARENT])
 def test_cpus_are_released_while_one_that_is_kept_is_offline(node: Node, trouble: CGroupTrouble | None) -> None:
-    agent, runtime = resizing(node, "1ms")
-    shared, own = start(node, runtime, "shared", 0), start(node, runtime, "own", 2)
-    resize(node, runtime, "own", own, 4)
-    resize(node, runtime, "own", own, 2)
-    until(lambda: container(node, "own")["pending"]["secondsLeft"] == 0, "the delay is over")
+    agent, _, shared, _ = shrunk(node, "1ms")
+    until_over(node)
     release(agent.holder, OfflineCPUs(CPUSet.parse("2"), trouble), present_moment())
-    assert (container(node, "own")["cpus"], node.cpus(shared)) == ("1-2", "0,3-7")
+    assert (node.container("own")["cpus"], node.cpus(shared)) == ("1-2", "0,3-7")
 
 
 def test_a_growth_after_which_nothing_is_heard_is_reported_a_little_later(node: Node) -> None:
     agent, runtime = resizing(node, "0s")
     own = start(node, runtime, "own", 2)
-    reply = runtime.update(pod("own"), own, whole("own", 4).resources)
-    [update] = reply.update
+    [update] = runtime.update(pod("own"), own, whole("own", 4).resources).update
     assert told(node, "own")[0] == "1-2"
     node.write(own.id, own.cgroups_path, update.linux.resources.cpu.cpus)
-
-    def is_told() -> bool:
-        agent.reconcile()
-        return told(node, "own")[0] == "1-4"
-
-    until(is_told, "the files say what the container got")
+    until_reconciled(agent, lambda: told(node, "own")[0] == "1-4", "the files say what the container got")
 
 
 def test_after_the_agent_has_left_nobody_is_told_that_he_has_cpus(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     _, runtime = resizing(node, "0s")
     own = start(node, runtime, "own", 2)
     node.agents.pop().close()
-    found: list[Uninstalled] = []
-    with leaving(node, monkeypatch, found) as runtime:
-        runtime.synchronize([pod("own")], [own])
-    assert (found[0].problems, told(node, "own"), node.cpus(own)) == ((), ("", ""), "0-7")
+    left, _ = leave(node, monkeypatch, own)
+    assert (left.problems, told(node, "own"), node.cpus(own)) == ((), ("", ""), "0-7")
 
 
 @pytest.mark.parametrize("is_on", [True, False], ids=["on", "off"])
 def test_files_follow_the_extension_over_a_restart_and_strays_go(node: Node, is_on: bool) -> None:
     _, runtime = resizing(node, "0s")
     own = start(node, runtime, "own", 2)
-    node.agents.pop().close()
-    runtime.close()
     (node.folder / "assigned" / "gone").mkdir()
-    node.kubelet = KUBELET.format(delay="0s")
     if not is_on:
         node.kubelet = node.kubelet.replace(", assigned-cpuset", "")
-    node.agent("assigned: all")
-    node.listening.next().synchronize([pod("own")], [own])
+    node.restarted(runtime, "assigned: all").synchronize([pod("own")], [own])
     assert told(node, "own") == (("1-2", "") if is_on else ("", ""))
     assert not (node.folder / "assigned" / "gone").exists()
 
@@ -194,19 +173,16 @@ fixedDefects: [pod-restart]
 MORE = "assigned: all\nonlineCPUsInterval: 20ms"
 
 
-@pytest.fixture(params=[1, 2], ids=["v1", "v2"])
-def any_node(request: pytest.FixtureRequest, node: Node, tmp_path: Path) -> Node:
-    """Return the node with control groups of either version, and all CPUs online."""
-    if request.param == 1:
-        node.tree = made_up_machine(tmp_path / "root1", 1)
-        node.tree.group("pods")
-    node.show_online("0-7")
-    return node
-
-
 def begun(node: Node, rule: str = "same-nodes") -> tuple[Agent, RuntimeSide]:
+    """Start an agent that watches which CPUs are online: all."""
+    node.show_online("0-7")
     node.kubelet = HOTPLUG.replace("REPLACE", rule)
     return node.connected(MORE)
+
+
+def with_record(container: RuntimeContainer, cpus: str, quota: int | None = -1) -> RuntimeContainer:
+    """Return a container as the runtime lists it, with these CPUs on record."""
+    return replace(container, resources=replace(container.resources, cpus=cpus, quota=quota))
 
 
 def take_away(node: Node, cpus: str) -> None:
@@ -229,10 +205,6 @@ def give_back(node: Node, cpus: str) -> None:
     node.show_online(str(now))
 
 
-def told_of_cpus(node: Node, name: str) -> str:
-    return (node.folder / "assigned" / f"c-{name}" / "assigned.cpuset").read_text("ascii")
-
-
 def knows(node: Node, offline: str) -> None:
     """Wait until the agent has done what follows from these CPUs being offline: it publishes that last."""
     until(lambda: node.status["cpus"]["offline"] == offline, f"the agent knows that {offline or 'none'} is offline")
@@ -242,27 +214,32 @@ def has(node: Node, *wanted: tuple[RuntimeContainer, str]) -> None:
     until(lambda: all(node.cpus(one) == cpus for one, cpus in wanted), f"cpusets {[cpus for _, cpus in wanted]}")
 
 
-def test_a_lost_cpu_is_replaced_and_given_back(any_node: Node) -> None:
-    node = any_node
+def with_lost_cpu(node: Node) -> tuple[Agent, RuntimeSide, RuntimeContainer, RuntimeContainer]:
+    """Run a container with two CPUs of which one goes offline and is replaced, and a shared one."""
     agent, runtime = begun(node)
     shared, own = start(node, runtime, "shared", 0), start(node, runtime, "own", 2)
     take_away(node, "2")
     knows(node, "2")
     has(node, (shared, "0,4-7"), (own, "1,3"))
-    assert told_of_cpus(node, "own") == "1,3"
-    seen = container(node, "own")
+    return agent, runtime, shared, own
+
+
+def test_a_lost_cpu_is_replaced_and_given_back(any_node: Node) -> None:
+    node = any_node
+    agent, _, shared, own = with_lost_cpu(node)
+    assert told(node, "own")[0] == "1,3"
+    seen = node.container("own")
     assert (seen["cpus"], seen["original"]) == ("1,3", "1-2")
-    assert "mooring_agent_offline_cpus 1.0" in agent.metrics.text()
+    assert counted(agent, "offline_cpus") == 1
     agent.verify_all()
     give_back(node, "2")
     knows(node, "")
     has(node, (shared, "0,3-7"), (own, "1-2"))
-    assert told_of_cpus(node, "own") == "1-2"
+    assert told(node, "own")[0] == "1-2"
     if node.tree.version == 1:
         assert [node.tree.text("cpuset", f"pods{path}", "cpuset.cpus") for path in ("", "/own")] == ["0-7", "0-7"]
     agent.verify_all()
-    assert node.status["counts"]["repairs"] == 0
-    assert "mooring_agent_overlap_cpus 0.0" in agent.metrics.text()
+    assert (node.status["counts"]["repairs"], counted(agent, "overlap_cpus")) == (0, 0)
 
 
 def test_a_lost_cpu_without_a_stand_in_is_no_deviation_and_comes_back(any_node: Node) -> None:
@@ -273,32 +250,29 @@ def test_a_lost_cpu_without_a_stand_in_is_no_deviation_and_comes_back(any_node: 
     knows(node, "2")
     has(node, (own, "1"))
     agent.verify_all()
-    seen = container(node, "own")
-    assert (seen["cpus"], seen["lost"], told_of_cpus(node, "own")) == ("1-2", "2", "1")
-    assert "mooring_agent_broken_sets 1.0" in agent.metrics.text()
+    seen = node.container("own")
+    assert (seen["cpus"], seen["lost"], told(node, "own")[0]) == ("1-2", "2", "1")
+    assert counted(agent, "broken_sets") == 1
     give_back(node, "2")
     knows(node, "")
     has(node, (own, "1-2"))
-    assert told_of_cpus(node, "own") == "1-2"
+    assert told(node, "own")[0] == "1-2"
     agent.verify_all()
     assert node.status["counts"]["repairs"] == 0
 
 
 def test_what_the_kernel_takes_first_is_no_deviation(any_node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     node = any_node
-    node.kubelet = HOTPLUG.replace("REPLACE", "same-nodes")
     # The agent does not come to know: its thread would look once at its start, whenever that is.
     monkeypatch.setattr("mooring.agent.reconcile.CPUWatch.start", lambda _: None)
-    agent, runtime = node.connected(MORE)
+    agent, runtime = begun(node)
     own = start(node, runtime, "own", 2)
     node.write(own.id, own.cgroups_path, "1")
     online = partial(online_cpus, str(node.tree.root))
-    node.show_online("0-1,3-7")
-    verify(agent.holder, node.tree.cgroups, None, online)
-    assert (node.cpus(own), node.status["counts"]["repairs"]) == ("1", 0)
-    node.show_online("0-7")
-    verify(agent.holder, node.tree.cgroups, None, online)
-    assert (node.cpus(own), node.status["counts"]["repairs"]) == ("1-2", 1)
+    for shown, cpus, repairs in (("0-1,3-7", "1", 0), ("0-7", "1-2", 1)):
+        node.show_online(shown)
+        verify(agent.holder, node.tree.cgroups, None, online)
+        assert (node.cpus(own), node.status["counts"]["repairs"]) == (cpus, repairs)
 
 
 def test_a_new_pod_is_placed_on_cpus_that_are_online(any_node: Node) -> None:
@@ -314,24 +288,16 @@ def test_a_new_pod_is_placed_on_cpus_that_are_online(any_node: Node) -> None:
 @pytest.mark.parametrize("comes_back", [False, True], ids=["away", "back"])
 def test_an_agent_that_starts_with_cpus_offline_keeps_its_state(any_node: Node, *, comes_back: bool) -> None:
     node = any_node
-    _, runtime = begun(node)
-    shared, own = start(node, runtime, "shared", 0), start(node, runtime, "own", 2)
-    take_away(node, "2")
-    knows(node, "2")
-    has(node, (shared, "0,4-7"), (own, "1,3"))
+    _, runtime, shared, own = with_lost_cpu(node)
     node.agents.pop().close()
     runtime.close()
     if comes_back:
         give_back(node, "2")
     agent = node.agent(MORE)
-    runtime = node.listening.next()
-    listed = [
-        replace(one, resources=replace(one.resources, cpus=cpus, quota=quota))
-        for one, cpus, quota in ((shared, "0,4-7", None), (own, "1,3", -1))
-    ]
-    runtime.synchronize([pod("shared"), pod("own")], listed)
+    listed = [with_record(shared, "0,4-7", None), with_record(own, "1,3")]
+    node.listening.next().synchronize([pod("shared"), pod("own")], listed)
     has(node, *(((shared, "0,3-7"), (own, "1-2")) if comes_back else ((shared, "0,4-7"), (own, "1,3"))))
-    assert 'kind="state-refused"' not in agent.metrics.text()
+    assert counted(agent, "reports_total", kind="state-refused") == 0
     assert len(agent.snapshot.machine.info.topology[0].cores) == 4
     if not comes_back:
         give_back(node, "2")
@@ -346,30 +312,22 @@ def test_a_cpu_that_goes_while_nobody_looks_is_missed_at_the_start(any_node: Nod
     runtime.close()
     take_away(node, "2")
     agent = node.agent(MORE)
-    node.listening.next().synchronize(
-        [pod("own")], [replace(own, resources=replace(own.resources, cpus="1-2", quota=-1))]
-    )
+    node.listening.next().synchronize([pod("own")], [with_record(own, "1-2")])
     has(node, (own, "1,3"))
-    assert 'kind="state-refused"' not in agent.metrics.text()
+    assert counted(agent, "reports_total", kind="state-refused") == 0
 
 
 def test_who_leaves_gives_back_what_is_online(any_node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     node = any_node
-    _, runtime = begun(node)
-    own = start(node, runtime, "own", 2)
-    take_away(node, "2")
-    knows(node, "2")
-    has(node, (own, "1,3"))
+    _, _, _, own = with_lost_cpu(node)
     node.agents.pop().close()
-    found: list[Uninstalled] = []
-    with leaving(node, monkeypatch, found) as runtime:
-        runtime.synchronize([pod("own")], [replace(own, resources=replace(own.resources, cpus="1,3", quota=-1))])
-    assert (found[0].problems, node.cpus(own)) == ((), "0-1,3-7")
+    left, _ = leave(node, monkeypatch, with_record(own, "1,3"))
+    assert (left.problems, node.cpus(own)) == ((), "0-1,3-7")
 
 
 def test_without_the_extension_the_list_is_not_looked_at(any_node: Node) -> None:
     node = any_node
-    node.kubelet = ""
+    node.show_online("0-7")
     agent, runtime = node.connected(MORE)
     own = start(node, runtime, "own", 2)
     node.show_online("0-1,3-7")
@@ -390,7 +348,6 @@ kind: MooringConfiguration
 extensions: [mixed-cpus, assigned-cpuset]
 fixedDefects: [pod-restart]
 """
-FILES = ("assigned.cpuset", "shared.cpuset")
 
 
 def mixing(node: Node, value: str = "true") -> tuple[Agent, RuntimeSide, RuntimeContainer]:
@@ -400,66 +357,44 @@ def mixing(node: Node, value: str = "true") -> tuple[Agent, RuntimeSide, Runtime
     return agent, runtime, start(node, runtime, "poll", 2, {"mooring/mixed-cpus": value})
 
 
-def told_of_both(node: Node) -> tuple[str, ...]:
-    folder = node.folder / "assigned" / "c-poll"
-    return tuple((folder / name).read_text("ascii") for name in FILES)
-
-
-def end(runtime: RuntimeSide, name: str, own: RuntimeContainer) -> None:
-    runtime.stop(pod(name), own)
-    runtime.state_change(Event.STOP_POD_SANDBOX, pod(name), None)
+BOTH = ("assigned.cpu", "shared.cpu")
 
 
 def test_its_cpuset_and_its_files_follow_the_pool(node: Node) -> None:
     agent, runtime, poll = mixing(node)
-    assert (node.cpus(poll), told_of_both(node)) == ("0-7", ("1-2", "0,3-7"))
+    assert (node.cpus(poll), told(node, "poll", *BOTH)) == ("0-7", ("1-2", "0,3-7"))
     other = start(node, runtime, "other", 3)
-    assert (node.cpus(poll), node.cpus(other), told_of_both(node)) == ("0-2,6-7", "3-5", ("1-2", "0,6-7"))
-    seen = container(node, "poll")
+    assert (node.cpus(poll), node.cpus(other), told(node, "poll", *BOTH)) == ("0-2,6-7", "3-5", ("1-2", "0,6-7"))
+    seen = node.container("poll")
     assert (seen["cpus"], seen["mixed"], seen["sharing"], seen["overlap"]) == ("1-2", "0,6-7", "container", "")
-    end(runtime, "other", other)
-    assert (node.cpus(poll), told_of_both(node)) == ("0-7", ("1-2", "0,3-7"))
+    runtime.stop(pod("other"), other)
+    runtime.state_change(Event.STOP_POD_SANDBOX, pod("other"), None)
+    assert (node.cpus(poll), told(node, "poll", *BOTH)) == ("0-7", ("1-2", "0,3-7"))
     agent.verify_all()
-    assert node.status["counts"]["repairs"] == 0
-    assert "mooring_agent_overlap_cpus 0.0" in agent.metrics.text()
-
-
-def test_what_somebody_takes_from_its_cpuset_comes_back(node: Node) -> None:
-    agent, _, poll = mixing(node)
+    assert (node.status["counts"]["repairs"], counted(agent, "overlap_cpus")) == (0, 0)
     node.write(poll.id, poll.cgroups_path, "1-2")
-
-    def is_back() -> bool:
-        agent.verify_all()
-        return node.cpus(poll) == "0-7"
-
-    until(is_back, "the cpuset is as decided")
+    agent.verify_all()
+    assert node.cpus(poll) == "0-7"
 
 
 def test_after_a_restart_it_goes_on(node: Node) -> None:
     _, runtime, poll = mixing(node)
     place = replace(pod("poll"), annotations={"mooring/mixed-cpus": "true"})
-    node.agents.pop().close()
-    runtime.close()
-    node.agent("assigned: all")
-    runtime = node.listening.next()
-    reply = runtime.synchronize([place], [replace(poll, resources=replace(poll.resources, cpus="0-7", quota=-1))])
+    reply = node.restarted(runtime, "assigned: all").synchronize([place], [with_record(poll, "0-7")])
     assert [*reply.update] == []
-    assert (node.cpus(poll), told_of_both(node)) == ("0-7", ("1-2", "0,3-7"))
-    assert container(node, "poll")["cpus"] == "1-2"
+    assert (node.cpus(poll), told(node, "poll", *BOTH)) == ("0-7", ("1-2", "0,3-7"))
+    assert node.container("poll")["cpus"] == "1-2"
 
 
 def test_a_value_that_is_no_answer_pins_as_usual(node: Node) -> None:
     _, _, poll = mixing(node, "yes")
     assert node.cpus(poll) == "1-2"
-    assert "mixed" not in container(node, "poll")
+    assert "mixed" not in node.container("poll")
     assert not (node.folder / "assigned" / "c-poll" / "shared.cpuset").exists()
 
 
 def test_after_the_agent_has_left_it_has_all_cpus_and_is_told_none(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     _, _, poll = mixing(node)
     node.agents.pop().close()
-    found: list[Uninstalled] = []
-    asked = whole("poll", 2).resources
-    with leaving(node, monkeypatch, found) as runtime:
-        runtime.synchronize([pod("poll")], [replace(poll, resources=replace(asked, cpus="0-7"))])
-    assert (found[0].problems, told_of_both(node), node.cpus(poll)) == ((), ("", ""), "0-7")
+    left, _ = leave(node, monkeypatch, replace(poll, resources=replace(whole("poll", 2).resources, cpus="0-7")))
+    assert (left.problems, told(node, "poll", *BOTH), node.cpus(poll)) == ((), ("", ""), "0-7")

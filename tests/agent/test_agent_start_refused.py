@@ -3,54 +3,43 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.agent.cgroups.made_up_tree import made_up_machine
-from tests.agent.nri.runtime_side import TIMEOUT, RuntimeSide
+from tests.agent.nri.runtime_side import RuntimeSide
 from tests.agent.pods.fault_injector import FaultInjector
 from tests.agent.small_node import STRICT, cpus, guaranteed, running, sandbox, shared, small_state
-from tests.agent.small_node import running as listed
-from tests.agent.whole_agent import MACHINE, NODE, Node, pod, start, until, whole
+from tests.agent.whole_agent import MACHINE, Node, counted, leave, listing, pod, rest, start, until, whole
 from tests.cli.command import mooring
 
-from mooring.agent.agent import Agent
 from mooring.agent.cgroups.files import CGroupTrouble, GroupError
 from mooring.agent.effects import ClusterEvent, Evict, QuotaOf
-from mooring.agent.nri.types import Event, LinuxResources, PodSandbox, RemoteError, RuntimeContainer
+from mooring.agent.nri.types import Event, LinuxResources, RemoteError, RuntimeContainer
 from mooring.agent.pods.eviction import EFFECT, TAINT
 from mooring.agent.reactor.synchronize import synchronize
-from mooring.agent.startup import AgentCommand, Startup
+from mooring.agent.startup import AgentCommand
 from mooring.agent.state import Phase
 from mooring.agent.status import unready
 from mooring.agent.uninstall import Uninstalled, rollback, uninstall
 from mooring.engine.core.errors import InputError
-from mooring.inputs.machines.loader import load_machine
-from mooring.service.agent_configuration import load_agent_configuration
 
 PID = 77
 
 
-class Told:
-    """What an agent wants the cluster to know."""
+@pytest.fixture
+def told(node: Node, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+    """Return what gives the reasons of all events that the agent wants the cluster to know."""
+    every: list[ClusterEvent | Evict] = []
+    monkeypatch.setattr("mooring.agent.agent.announce", lambda _outward, effect, report: every.append(effect))  # noqa: ARG005
 
-    def __init__(self, agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._agent, self.all = agent, list[ClusterEvent | Evict]()
-        monkeypatch.setattr(agent.executor, "announce", self.all.append)
+    def reasons() -> list[str]:
+        rest(node)
+        return [one.reason for one in every if isinstance(one, ClusterEvent)]
 
-    def reasons(self) -> list[str]:
-        done = threading.Event()
-        self._agent.work.put(done.set)
-        assert done.wait(TIMEOUT)
-        return [one.reason for one in self.all if isinstance(one, ClusterEvent)]
-
-
-def begun(node: Node) -> tuple[Agent, RuntimeSide]:
-    return node.connected()
+    return reasons
 
 
 def with_lost_update(node: Node, runtime: RuntimeSide, name: str = "shared", pid: int = PID) -> RuntimeContainer:
@@ -64,26 +53,19 @@ def with_lost_update(node: Node, runtime: RuntimeSide, name: str = "shared", pid
     return made
 
 
-def counted(agent: Agent, name: str, **labels: str) -> float:
-    inner = ",".join(f'{key}="{text}"' for key, text in labels.items())
-    line = f"mooring_agent_{name}{{{inner}}} "
-    return next((float(one.removeprefix(line)) for one in agent.metrics.text().splitlines() if one.startswith(line)), 0)
-
-
-def test_a_lost_update_is_a_repair_before_the_program_runs(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    agent, runtime = begun(node)
-    told = Told(agent, monkeypatch)
+def test_a_lost_update_is_a_repair_before_the_program_runs(node: Node, told: Callable[[], list[str]]) -> None:
+    agent, runtime = node.connected()
     made = with_lost_update(node, runtime)
     assert counted(agent, "repairs_total", kind="cpuset") == 0
     runtime.state_change(Event.START_CONTAINER, pod("shared"), made)
     assert node.cpus(made) == "0,3-7"
     assert counted(agent, "repairs_total", kind="cpuset") == 1
-    assert told.reasons() == ["CPUSetRepaired"]
+    assert told() == ["CPUSetRepaired"]
     assert agent.snapshot.overlaps() == ()
 
 
 def test_who_missed_making_room_has_left_before_the_program_of_the_newcomer_runs(node: Node) -> None:
-    agent, runtime = begun(node)
+    agent, runtime = node.connected()
     other = start(node, runtime, "shared", 0)
     busy = threading.Event()
     agent.work.put(busy.wait)
@@ -103,7 +85,7 @@ def test_who_missed_making_room_has_left_before_the_program_of_the_newcomer_runs
 
 
 def test_what_the_agent_carries_out_itself_is_no_repair(node: Node) -> None:
-    agent, runtime = begun(node)
+    agent, runtime = node.connected()
     first, second = start(node, runtime, "first", 0), start(node, runtime, "own", 2)
     runtime.state_change(Event.RUN_POD_SANDBOX, pod("late"))
     runtime.create(pod("late"), whole("late", 0))
@@ -117,7 +99,7 @@ def test_what_the_agent_carries_out_itself_is_no_repair(node: Node) -> None:
 
 
 def test_a_container_that_came_while_the_agent_was_away_is_no_repair(node: Node) -> None:
-    agent, runtime = begun(node)
+    agent, runtime = node.connected()
     start(node, runtime, "own", 2)
     runtime.state_change(Event.RUN_POD_SANDBOX, pod("stray"))
     made = node.running(whole("stray", 0), "0-7")
@@ -126,7 +108,7 @@ def test_a_container_that_came_while_the_agent_was_away_is_no_repair(node: Node)
 
 
 def test_a_container_of_which_nothing_was_heard_before_it_ran_is_placed_and_others_leave_its_cpus(node: Node) -> None:
-    agent, runtime = begun(node)
+    agent, runtime = node.connected()
     shared = start(node, runtime, "shared", 0)
     made = node.running(whole("stray", 2), "0-7", 200_000)
     runtime.state_change(Event.POST_START_CONTAINER, pod("stray"), made)
@@ -136,7 +118,7 @@ def test_a_container_of_which_nothing_was_heard_before_it_ran_is_placed_and_othe
 
 
 def test_a_container_of_which_nothing_was_heard_before_it_ran_stays_in_the_pool_without_room(node: Node) -> None:
-    _, runtime = begun(node)
+    _, runtime = node.connected()
     start(node, runtime, "own", 6)
     made = node.running(whole("stray", 2), "0-7", 200_000)
     runtime.state_change(Event.POST_START_CONTAINER, pod("stray"), made)
@@ -144,8 +126,20 @@ def test_a_container_of_which_nothing_was_heard_before_it_ran_stays_in_the_pool_
     assert [one["running"][0]["id"] for one in node.status["held"]] == [made.id]
 
 
+@contextmanager
+def read_only() -> Iterator[None]:
+    """Let the kernel take nothing that is written into a cpuset."""
+
+    def no(path: str, _text: str) -> None:
+        raise GroupError(CGroupTrouble.NOT_PERMITTED, path, "Read-only file system")
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("mooring.agent.cgroups.cpuset.write", no)
+        yield
+
+
 def test_a_record_that_is_right_over_a_cgroup_that_is_not_is_a_repair_at_synchronize(node: Node) -> None:
-    agent, runtime = begun(node)
+    agent, runtime = node.connected()
     own, shared = start(node, runtime, "own", 2), start(node, runtime, "shared", 0)
     node.write(shared.id, shared.cgroups_path, "0-7")
     runtime.close()
@@ -161,23 +155,17 @@ def refused(runtime: RuntimeSide, made: RuntimeContainer, name: str = "shared") 
     return raised.value.message
 
 
-def test_a_forbidden_write_keeps_the_program_from_running(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    agent, runtime = begun(node)
-    told = Told(agent, monkeypatch)
+def test_a_forbidden_write_keeps_the_program_from_running(node: Node, told: Callable[[], list[str]]) -> None:
+    agent, runtime = node.connected()
     made = with_lost_update(node, runtime)
-
-    def no(path: str, _text: str) -> None:
-        raise GroupError(CGroupTrouble.NOT_PERMITTED, path, "Read-only file system")
-
-    with monkeypatch.context() as patched:
-        patched.setattr("mooring.agent.cgroups.cpuset.write", no)
+    with read_only():
         text = refused(runtime, made)
         again = replace(made, id="c-again")
         runtime.create(pod("shared"), replace(whole("shared", 0), id="c-again"))
         assert refused(runtime, again) == text
     assert text.startswith("CPUSetNotEnforced: shared has CPUs 0-7 instead of 0,3-7: ")
     assert text.endswith("not permitted (Read-only file system)")
-    assert told.reasons() == ["CPUSetNotEnforced"]
+    assert told() == ["CPUSetNotEnforced"]
     assert counted(agent, "rejections_total", reason="CPUSetNotEnforced") == 1
     assert counted(agent, "reports_total", kind="start-refused") == 1
     [reason] = unready(agent.snapshot)
@@ -188,12 +176,17 @@ def test_a_forbidden_write_keeps_the_program_from_running(node: Node, monkeypatc
 
 
 def test_a_refused_container_leaves_nothing_behind(node: Node) -> None:
-    agent, runtime = begun(node)
+    agent, runtime = node.connected()
     made = with_lost_update(node, runtime)
     shadow(node, made, "0-7")
-    refused(runtime, made)
+    text = "CPUSetNotEnforced: shared has CPUs 0-7 instead of 0,3-7, though it was written"
+    assert refused(runtime, made) == text
+    assert (node.cpus(made), bool(unready(agent.snapshot))) == ("0,3-7", True)
     assert (agent.holder.state.containers[made.id].phase, agent.snapshot.overlaps()) == (Phase.REFUSED, ())
     runtime.stop(pod("shared"), made)
+    # A container can end before its start is reported.
+    runtime.state_change(Event.POST_START_CONTAINER, pod("shared"), made)
+    assert (agent.holder.state.containers[made.id].phase, agent.snapshot.overlaps()) == (Phase.ENDED, ())
     runtime.state_change(Event.REMOVE_CONTAINER, pod("shared"), made)
     runtime.state_change(Event.STOP_POD_SANDBOX, pod("shared"))
     state = agent.holder.state
@@ -201,25 +194,16 @@ def test_a_refused_container_leaves_nothing_behind(node: Node) -> None:
     assert unready(agent.snapshot) == ()
 
 
-def not_permitted(path: str, _text: str) -> None:
-    raise GroupError(CGroupTrouble.NOT_PERMITTED, path, "Read-only file system")
-
-
-def test_one_that_runs_although_refused_is_reported_until_corrected(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    agent, runtime = begun(node)
-    told = Told(agent, monkeypatch)
+def test_one_that_runs_although_refused_is_reported_until_corrected(node: Node, told: Callable[[], list[str]]) -> None:
+    agent, runtime = node.connected()
     made = with_lost_update(node, runtime)
-    with monkeypatch.context() as patched:
-        patched.setattr("mooring.agent.cgroups.cpuset.write", not_permitted)
+    with read_only():
         refused(runtime, made)
         # CRI-O logs the refusal and starts the container.
         runtime.state_change(Event.POST_START_CONTAINER, pod("shared"), made)
-        assert [(one, owner, str(cpus)) for one, owner, cpus in agent.snapshot.overlaps()] == [
-            ("c-shared", "c-own", "1-2")
-        ]
-        assert "CPUSetNotEnforced" in told.reasons()[1:]
+        [(one, owner, overlap)] = agent.snapshot.overlaps()
+        assert (one, owner, str(overlap)) == ("c-shared", "c-own", "1-2")
+        assert "CPUSetNotEnforced" in told()[1:]
         assert counted(agent, "reports_total", kind="started-despite-refusal") == 1
         reasons = unready(agent.snapshot)
         assert reasons[0].startswith("containers run although their start was refused (1), the newest: shared has ")
@@ -231,20 +215,18 @@ def test_one_that_runs_although_refused_is_reported_until_corrected(
     assert agent.holder.state.containers[made.id].phase is Phase.ENDED
 
 
-def test_one_that_runs_although_its_start_was_refused_is_corrected(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    agent, runtime = begun(node)
+def test_one_that_runs_although_its_start_was_refused_is_corrected(node: Node) -> None:
+    agent, runtime = node.connected()
     made = with_lost_update(node, runtime)
-    with monkeypatch.context() as patched:
-        patched.setattr("mooring.agent.cgroups.cpuset.write", not_permitted)
+    with read_only():
         refused(runtime, made)
     runtime.state_change(Event.POST_START_CONTAINER, pod("shared"), made)
     assert (node.cpus(made), agent.snapshot.overlaps(), unready(agent.snapshot)) == ("0,3-7", (), ())
     assert counted(agent, "repairs_total", kind="cpuset") == 1
 
 
-def test_a_refused_pod_that_runs_all_the_same_stays_in_the_pool(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    agent, runtime = begun(node)
-    told = Told(agent, monkeypatch)
+def test_a_refused_pod_that_runs_all_the_same_stays_in_the_pool(node: Node, told: Callable[[], list[str]]) -> None:
+    agent, runtime = node.connected()
     start(node, runtime, "own", 2)
     # Created while the agent did not answer: its start is the first that the agent knows of it.
     made = node.running(whole("wide", 7), "0-7", 700_000)
@@ -252,19 +234,8 @@ def test_a_refused_pod_that_runs_all_the_same_stays_in_the_pool(node: Node, monk
     assert refused(runtime, made, "wide").startswith("UnexpectedAdmissionError: ")
     runtime.state_change(Event.POST_START_CONTAINER, pod("wide"), made)
     assert (node.cpus(made), agent.snapshot.overlaps()) == ("0,3-7", ())
-    assert told.reasons() == ["UnexpectedAdmissionError", "UnexpectedAdmissionError"]
+    assert told() == ["UnexpectedAdmissionError", "UnexpectedAdmissionError"]
     assert counted(agent, "reports_total", kind="started-despite-refusal") == 1
-
-
-def test_a_container_that_ended_before_its_start_is_reported_stays_ended(node: Node) -> None:
-    agent, runtime = begun(node)
-    made = with_lost_update(node, runtime)
-    shadow(node, made, "0-7")
-    refused(runtime, made)
-    runtime.stop(pod("shared"), made)
-    runtime.state_change(Event.POST_START_CONTAINER, pod("shared"), made)
-    assert agent.holder.state.containers[made.id].phase is Phase.ENDED
-    assert agent.snapshot.overlaps() == ()
 
 
 def shadow(node: Node, made: RuntimeContainer, cpus: str) -> None:
@@ -272,23 +243,13 @@ def shadow(node: Node, made: RuntimeContainer, cpus: str) -> None:
     node.tree.put("cpuset", made.cgroups_path, "cpuset.cpus.effective", cpus)
 
 
-def test_what_was_written_and_is_not_in_effect_keeps_the_program_from_running(node: Node) -> None:
-    agent, runtime = begun(node)
-    made = with_lost_update(node, runtime)
-    shadow(node, made, "0-7")
-    assert refused(runtime, made) == "CPUSetNotEnforced: shared has CPUs 0-7 instead of 0,3-7, though it was written"
-    assert node.cpus(made) == "0,3-7"
-    assert unready(agent.snapshot)
-
-
-def test_less_than_was_decided_is_reported_and_lets_all_run(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    agent, runtime = begun(node)
-    told = Told(agent, monkeypatch)
+def test_less_than_was_decided_is_reported_and_lets_all_run(node: Node, told: Callable[[], list[str]]) -> None:
+    agent, runtime = node.connected()
     made = with_lost_update(node, runtime)
     shadow(node, made, "0,3-6")
     runtime.state_change(Event.START_CONTAINER, pod("shared"), made)
     assert (counted(agent, "reports_total", kind="deviation-lasts"), unready(agent.snapshot)) == (1, ())
-    assert told.reasons() == ["CPUSetDiffers"]
+    assert told() == ["CPUSetDiffers"]
 
 
 def lost(node: Node, made: RuntimeContainer, *, lives: bool) -> RuntimeContainer:
@@ -299,13 +260,12 @@ def lost(node: Node, made: RuntimeContainer, *, lives: bool) -> RuntimeContainer
     return made
 
 
-def test_a_container_that_has_ended_is_not_refused_and_not_told(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    agent, runtime = begun(node)
-    told = Told(agent, monkeypatch)
+def test_a_container_that_has_ended_is_not_refused_and_not_told(node: Node, told: Callable[[], list[str]]) -> None:
+    agent, runtime = node.connected()
     made = lost(node, with_lost_update(node, runtime), lives=False)
     runtime.state_change(Event.START_CONTAINER, pod("shared"), made)
     agent.verify_all()
-    assert (told.reasons(), agent.metrics.counts().rejections) == ([], 0)
+    assert (told(), agent.metrics.counts().rejections) == ([], 0)
     runtime.stop(pod("shared"), made)
     assert unready(agent.snapshot) == ()
     runtime.state_change(Event.REMOVE_CONTAINER, pod("shared"), made)
@@ -313,40 +273,30 @@ def test_a_container_that_has_ended_is_not_refused_and_not_told(node: Node, monk
 
 
 def test_a_process_that_lives_in_no_group_that_can_be_found_is_not_let_run(node: Node) -> None:
-    agent, runtime = begun(node)
+    agent, runtime = node.connected()
     made = lost(node, with_lost_update(node, runtime), lives=True)
-    text = refused(runtime, made)
-    assert text == (
-        "CPUSetNotEnforced: shared has no control group /pods/shared/c-shared that can be found (process 77); "
-        "the agent must see the control groups and processes of the host"
+    remedy = "the agent must see the control groups and processes of the host"
+    assert refused(runtime, made) == (
+        "CPUSetNotEnforced: shared has no control group /pods/shared/c-shared that can be found (process 77); " + remedy
     )
-    assert unready(agent.snapshot)
-
-
-def test_on_a_node_where_no_group_can_be_found_the_refusal_and_the_readiness_say_so(node: Node) -> None:
-    agent, runtime = begun(node)
-    made = with_lost_update(node, runtime)
-    node.tree.remove("/pods")
     # Neither groups nor processes of the host are to be seen, so that nobody can tell that it has ended.
-    assert "the agent must see the control groups and processes of the host" in refused(runtime, made)
+    node.tree.remove("/pods")
+    assert remedy in refused(runtime, made)
     assert any("the agent must see the control groups" in one for one in unready(agent.snapshot))
 
 
 def test_a_container_without_a_process_and_without_a_group_of_its_name_is_refused(node: Node) -> None:
-    _agent, runtime = begun(node)
+    _, runtime = node.connected()
     made = lost(node, with_lost_update(node, runtime, pid=0), lives=False)
     assert "the runtime does not name its process" in refused(runtime, made)
 
 
 @pytest.mark.parametrize("how", ["unreadable", "not found"])
-def test_who_cannot_be_seen_is_told_once_and_is_not_ready(
-    node: Node, monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
-    agent, runtime = begun(node)
-    told = Told(agent, monkeypatch)
+def test_who_cannot_be_seen_is_told_once_and_is_not_ready(node: Node, told: Callable[[], list[str]], how: str) -> None:
+    agent, runtime = node.connected()
     own = start(node, runtime, "own", 2)
+    kept = node.cpus(own)
     if how == "not found":
-        kept = node.cpus(own)
         lost(node, own, lives=True)
     else:
         blocked: Path = node.tree.folder("cpuset", own.cgroups_path) / "cpuset.cpus.effective"
@@ -354,7 +304,7 @@ def test_who_cannot_be_seen_is_told_once_and_is_not_ready(
         blocked.mkdir()
     for _ in range(3):
         agent.verify_all()
-    assert told.reasons() == ["CPUSetDiffers"]
+    assert told() == ["CPUSetDiffers"]
     assert counted(agent, "reports_total", kind="deviation-lasts") == 1
     assert counted(agent, "repairs_total", kind="cpuset") == 0
     [reason] = unready(agent.snapshot)
@@ -365,12 +315,11 @@ def test_who_cannot_be_seen_is_told_once_and_is_not_ready(
         assert unready(agent.snapshot) == ()
         node.tree.remove(own.cgroups_path)
         agent.verify_all()
-        assert told.reasons() == ["CPUSetDiffers", "CPUSetDiffers"]
+        assert told() == ["CPUSetDiffers", "CPUSetDiffers"]
 
 
-def test_what_stays_wrong_is_no_repair_however_often_it_is_tried(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    agent, runtime = begun(node)
-    told = Told(agent, monkeypatch)
+def test_what_stays_wrong_is_no_repair_however_often_it_is_tried(node: Node, told: Callable[[], list[str]]) -> None:
+    agent, runtime = node.connected()
     own = start(node, runtime, "own", 2)
     shadow(node, own, "0-7")
     for _ in range(3):
@@ -379,8 +328,8 @@ def test_what_stays_wrong_is_no_repair_however_often_it_is_tried(node: Node, mon
     for _ in range(3):
         agent.verify_all()
     assert agent.metrics.counts().repairs == 0
-    assert set(told.reasons()) == {"CPUSetDiffers"}
-    assert len(told.reasons()) == counted(agent, "reports_total", kind="deviation-lasts") <= 3
+    assert set(told()) == {"CPUSetDiffers"}
+    assert len(told()) == counted(agent, "reports_total", kind="deviation-lasts") <= 3
     assert agent.snapshot.overlaps() == ()
 
 
@@ -408,29 +357,6 @@ def quota(node: Node, path: str) -> str:
     if node.tree.version == 1:
         return node.tree.text("cpu", path, "cpu.cfs_quota_us")
     return node.tree.text("cpu", path, "cpu.max")
-
-
-@pytest.fixture(params=[1, 2], ids=["v1", "v2"])
-def any_node(request: pytest.FixtureRequest, node: Node, tmp_path: Path) -> Node:
-    """Return the node with control groups of either version."""
-    if request.param == 1:
-        node.tree = made_up_machine(tmp_path / "root1", 1)
-    return node
-
-
-@contextmanager
-def leaving(node: Node, monkeypatch: pytest.MonkeyPatch, found: list[Uninstalled]) -> Iterator[RuntimeSide]:
-    """Let an agent leave, and give the runtime's side of its one connection."""
-    load = partial(load_agent_configuration, str(node.folder / "agent.yaml"))
-    beginning = Startup(load(), load, load_machine(MACHINE), node.tree.cgroups, NODE)
-    monkeypatch.setattr("mooring.agent.uninstall.read_startup", lambda _asked: beginning)
-    thread = threading.Thread(target=lambda: found.append(uninstall(AgentCommand(""))))
-    thread.start()
-    runtime = node.listening.next("mooring-update")
-    yield runtime
-    thread.join(TIMEOUT)
-    assert not thread.is_alive()
-    runtime.close()
 
 
 def with_quota(node: Node, path: str) -> None:
@@ -472,10 +398,8 @@ def test_the_kubelet_has_cpus_and_quotas_again_and_an_agent_takes_them(
 ) -> None:
     node = any_node
     own, other = pinned(node)
-    found: list[Uninstalled] = []
-    with leaving(node, monkeypatch, found) as runtime:
-        told = {one.container_id: one.linux.resources.cpu for one in runtime.synchronize(*listing(own, other)).update}
-    assert found == [Uninstalled(2, 2)]
+    left, told = leave(node, monkeypatch, own, other)
+    assert left == Uninstalled(2, 2)
     assert (node.cpus(own), node.cpus(other)) == ("0-7", "0-7")
     assert quota(node, "/pods/own").split()[0] == quota(node, own.cgroups_path).split()[0] == "200000"
     assert {name: cpu.cpus for name, cpu in told.items()} == {own.id: "0-7", other.id: "0-7"}
@@ -490,41 +414,29 @@ def test_the_kubelet_has_cpus_and_quotas_again_and_an_agent_takes_them(
 
 def test_who_runs_unlisted_has_every_cpu_again_too(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     own, other = pinned(node)
-    found: list[Uninstalled] = []
-    with leaving(node, monkeypatch, found) as runtime:
-        runtime.synchronize(*listing(other))
-    assert [one.containers for one in found] == [2]
-    assert (node.cpus(own), node.cpus(other)) == ("0-7", "0-7")
+    left, _ = leave(node, monkeypatch, other)
+    assert (left.containers, node.cpus(own), node.cpus(other)) == (2, "0-7", "0-7")
 
 
-def listing(*containers: RuntimeContainer) -> tuple[list[PodSandbox], list[RuntimeContainer]]:
-    return [pod(one.name) for one in containers], [*containers]
-
-
-def test_the_taint_of_a_closed_node_goes_too(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    with FaultInjector(node=NODE) as cluster:
-        more = f"failClosed: true\nkubeconfig: {cluster.kubeconfig(node.folder / 'kubeconfig')}"
-        own, other = pinned(node, more)
-        until(lambda: cluster.taints == [{"key": TAINT, "effect": EFFECT}], "who ends leaves the node closed")
-        found: list[Uninstalled] = []
-        with leaving(node, monkeypatch, found) as runtime:
-            runtime.synchronize(*listing(own, other))
-        assert cluster.taints == []
-        assert found == [Uninstalled(2, 2)]
+def test_the_taint_of_a_closed_node_goes_too(
+    node: Node, cluster: FaultInjector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, other = pinned(node, f"failClosed: true\nkubeconfig: {cluster.kubeconfig(node.folder / 'kubeconfig')}")
+    until(lambda: cluster.taints == [{"key": TAINT, "effect": EFFECT}], "who ends leaves the node closed")
+    left, _ = leave(node, monkeypatch, own, other)
+    assert (cluster.taints, left) == ([], Uninstalled(2, 2))
 
 
 def test_what_the_kernel_does_not_take_is_named(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     own, other = pinned(node)
     (node.tree.folder("cpu", "/pods/own") / "cpu.max").unlink()
-    found: list[Uninstalled] = []
-    with leaving(node, monkeypatch, found) as runtime:
-        runtime.synchronize(*listing(own, other))
-    assert found == [Uninstalled(2, 1, ("/pods/own: its quota of 200000 is not written: no-controller",))]
+    left, _ = leave(node, monkeypatch, own, other)
+    assert left == Uninstalled(2, 1, ("/pods/own: its quota of 200000 is not written: no-controller",))
 
 
 def test_memory_nodes_come_back_where_they_were_narrowed_and_nowhere_else() -> None:
     pods = {one.uid: one for one in (guaranteed("a", "2"), shared("s"))}
-    containers = [listed("a", cpus="1-2", mems="0"), listed("s", cpus="0,3-7"), listed("x")]
+    containers = [running("a", cpus="1-2", mems="0"), running("s", cpus="0,3-7"), running("x")]
     state = synchronize(small_state(), [sandbox("a"), sandbox("s"), sandbox("x")], containers, pods).state
     known = state.containers["x-main-0"]
     untouched = replace(known, record=replace(known.record, cpus=cpus("")))
@@ -537,11 +449,7 @@ def test_memory_nodes_come_back_where_they_were_narrowed_and_nowhere_else() -> N
         (QuotaOf.POD, 200_000),
         (QuotaOf.CONTAINER, 200_000),
     ]
-
-
-def test_a_resize_that_the_pod_source_knows_counts() -> None:
-    pods = {"a": guaranteed("a", "2")}
-    state = synchronize(small_state(), [sandbox("a")], [listed("a", cpus="1-2", mems="0")], pods).state
+    # A resize that the pod source knows counts.
     quotas, _, _ = rollback(state, {"a": guaranteed("a", "3")})
     assert {quota.microseconds for _, quota in quotas} == {300_000}
 

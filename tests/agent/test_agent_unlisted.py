@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 from tests.agent.nri.runtime_side import RuntimeSide
-from tests.agent.small_node import container, guaranteed, running, sandbox, shared, small_state
+from tests.agent.small_node import (
+    CONFIG,
+    container,
+    create,
+    effects_of,
+    findings,
+    guaranteed,
+    resizable,
+    running,
+    sandbox,
+    shared,
+    small_state,
+    stored,
+    writes,
+)
 from tests.agent.whole_agent import Node, pod, start, whole
 
 from mooring.agent.agent import Agent
-from mooring.agent.effects import AgentReport, Effect, ReportKind, WriteCPUSet
-from mooring.agent.journal import (
-    JournalWriter,
-    read_journal,
-)
+from mooring.agent.effects import AgentReport, ReportKind, WriteCPUSet
+from mooring.agent.journal import JournalWriter, read_journal
 from mooring.agent.nri.types import ContainerState, Event, LinuxResources, RuntimeContainer
 from mooring.agent.reactor.containers import as_requested, unlisted
-from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.lifecycle import end_missing_sandboxes, state_change
-from mooring.agent.reactor.recovery import Stored, resume
+from mooring.agent.reactor.response import EventOutcome
 from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.state import AgentState, LastSeen, Phase
 from mooring.engine.core.bits import list_text
@@ -31,11 +40,8 @@ from mooring.engine.core.bits import list_text
 def synchronized_again(node: Node, runtime: RuntimeSide, *, restarted: bool) -> RuntimeSide:
     """Break the connection, with the agent or without, and return the next one before its Synchronize."""
     if restarted:
-        # First, so that it does not connect again.
-        node.agents.pop().close()
+        return node.restarted(runtime)
     runtime.close()
-    if restarted:
-        node.agent()
     return node.listening.next()
 
 
@@ -82,8 +88,11 @@ def state_of_two() -> AgentState:
     return synchronize(small_state(), boxes, made, {"own": guaranteed("own", "2"), "other": shared("other")}).state
 
 
-def findings(effects: Iterable[Effect]) -> list[tuple[ReportKind, str]]:
-    return [(one.finding, one.uid) for one in effects if isinstance(one, AgentReport)]
+BOXES = [sandbox("own"), sandbox("other")]
+
+
+def about_own(outcome: EventOutcome) -> list[ReportKind]:
+    return [one.finding for one in effects_of(outcome, AgentReport) if one.uid == "own"]
 
 
 def test_only_the_groups_of_what_is_missed_on_the_lists_are_asked() -> None:
@@ -98,91 +107,74 @@ def test_only_the_groups_of_what_is_missed_on_the_lists_are_asked() -> None:
 
 
 def test_a_listed_container_keeps_its_sandbox_without_anybody_being_asked() -> None:
-    told = synchronize(state_of_two(), [sandbox("other")], [running("own", cpus="1-2"), running("other")], {})
+    listed = [running("own", cpus="1-2"), running("other")]
+    told = synchronize(state_of_two(), [sandbox("other")], listed, {})
     assert told.state.kubelet.node.cpu.assignments == {"own": {"main": 0b110}}
-    assert (ReportKind.RUNS_UNLISTED, "own") in findings(told.effects)
-
-
-def test_what_has_no_processes_any_more_is_gone() -> None:
-    told = synchronize(state_of_two(), [sandbox("other")], [running("other")], {})
-    assert told.state.kubelet.node.cpu.assignments == {}
-    assert (ReportKind.POD_GONE, "own") in findings(told.effects)
+    assert ReportKind.RUNS_UNLISTED in about_own(told)
+    gone = synchronize(state_of_two(), [sandbox("other")], [running("other")], {})
+    assert gone.state.kubelet.node.cpu.assignments == {}
+    assert ReportKind.POD_GONE in about_own(gone)
 
 
 def test_what_runs_unlisted_is_reported_each_time_and_ends_with_its_group() -> None:
     state = state_of_two()
     for _ in range(2):
         told = synchronize(state, [sandbox("other")], [running("other")], {}, running={"own-main-0"})
-        assert [one for one in findings(told.effects) if one[1] == "own"] == [(ReportKind.RUNS_UNLISTED, "own")] * 2
+        assert about_own(told) == [ReportKind.RUNS_UNLISTED] * 2
         state = told.state
     assert end_missing_sandboxes(state, ["sandbox-own-0"]).state.kubelet.node.cpu.assignments == {}
-
-
-def test_a_sandbox_that_runs_alone_keeps_the_place_of_its_pod() -> None:
+    # A sandbox that runs alone keeps the place of its pod.
     told = synchronize(state_of_two(), [sandbox("other")], [running("other")], {}, running={"sandbox-own-0"})
     assert told.state.kubelet.node.cpu.assignments == {"own": {"main": 0b110}}
 
 
 def test_the_cgroup_of_an_unlisted_container_is_written_with_every_answer_that_concerns_it() -> None:
-    boxes = [sandbox("own"), sandbox("other")]
-    state = synchronize(state_of_two(), boxes, [running("own", cpus="1-2")], {}, running={"other-main-0"}).state
+    state = synchronize(state_of_two(), BOXES, [running("own", cpus="1-2")], {}, running={"other-main-0"}).state
     for uid, pool in (("new", "0,3,6-7"), ("more", "0,3")):
-        told = create_container(state, sandbox(uid), container(uid), guaranteed(uid, "2"))
-        writes = {one.container_id: str(one.cpus) for one in told.effects if isinstance(one, WriteCPUSet)}
-        assert writes == {"other-main-0": pool}
+        told = create(state, guaranteed(uid, "2"))
+        assert writes(told) == [("other", pool)]
         state = told.state
-    again = synchronize(state, boxes, [running("own"), running("other")], {}).state
+    again = synchronize(state, BOXES, [running("own"), running("other")], {}).state
     assert not again.containers["other-main-0"].unlisted
 
 
-def test_a_listed_container_of_a_sandbox_that_nobody_knows_is_reported() -> None:
+def test_a_listed_container_of_a_sandbox_that_nobody_knows_is_placed_by_its_labels_or_reported() -> None:
     told = synchronize(small_state(), [], [running("own")], {})
-    assert [one.container_id for one in told.effects if isinstance(one, AgentReport)] == ["own-main-0"]
-
-
-def test_a_listed_container_of_a_sandbox_that_nobody_knows_is_placed_by_its_labels() -> None:
+    assert [one.container_id for one in effects_of(told, AgentReport)] == ["own-main-0"]
     labels = {f"io.kubernetes.pod.{key}": value for key, value in (("uid", "own"), ("name", "o"), ("namespace", "n"))}
     stranger = replace(running("own"), labels=labels, cgroups_path="/pods/own/c")
     [box] = unknown_pods(small_state(), [], [stranger])
-    assert (box.id, box.uid, box.name, box.namespace, box.cgroup_parent) == (
-        "sandbox-own-0",
-        "own",
-        "o",
-        "n",
-        "/pods/own",
-    )
+    assert (box.id, box.uid, box.name, box.namespace) == ("sandbox-own-0", "own", "o", "n")
+    assert box.cgroup_parent == "/pods/own"
     told = synchronize(small_state(), [], [stranger], {"own": guaranteed("own", "2")})
     assert told.state.kubelet.node.cpu.assignments == {"own": {"main": 0b110}}
-    assert [one.container_id for one in told.effects if isinstance(one, WriteCPUSet)] == ["own-main-0"]
+    assert [one.container_id for one in effects_of(told, WriteCPUSet)] == ["own-main-0"]
 
 
 # A creation that a restart of the runtime has ended: nothing reports it.
 
 
-def state_of_interrupted_creation(state: AgentState) -> AgentState:
+def state_of_interrupted_creation() -> AgentState:
     """Return what a Synchronize after a restart of the runtime makes of a second container that was being made."""
-    made = create_container(state, sandbox("own"), container("own", "c1"), guaranteed("own", "2", "1")).state
-    return synchronize(
-        made, [sandbox("own"), sandbox("other")], [running("own", cpus="1-2"), running("other")], {}
-    ).state
+    made = create(state_of_two(), guaranteed("own", "2", "1"), "c1").state
+    return synchronize(made, BOXES, [running("own", cpus="1-2"), running("other")], {}).state
 
 
 def test_a_sandbox_without_a_group_ends_although_a_creation_in_it_was_interrupted() -> None:
-    state = state_of_interrupted_creation(state_of_two())
+    state = state_of_interrupted_creation()
     assert set(state.kubelet.node.cpu.assignments["own"]) == {"main", "c1"}
     assert end_missing_sandboxes(state, ["sandbox-own-0"]).state.kubelet.node.cpu.assignments == {}
 
 
 def test_a_container_that_is_listed_takes_the_place_of_an_interrupted_creation_with_its_name() -> None:
-    state = state_of_interrupted_creation(state_of_two())
-    boxes = [sandbox("own"), sandbox("other")]
     again = replace(running("own", "c1", cpus="3"), id="own-c1-1")
-    state = synchronize(state, boxes, [running("own", cpus="1-2"), running("other"), again], {}).state
+    listed = [running("own", cpus="1-2"), running("other"), again]
+    state = synchronize(state_of_interrupted_creation(), BOXES, listed, {}).state
     assert {one.id for one in state.containers_of("own")} == {"own-main-0", "own-c1-1"}
 
 
 def test_a_creation_that_goes_on_after_all_is_no_longer_in_doubt() -> None:
-    state = state_of_interrupted_creation(state_of_two())
+    state = state_of_interrupted_creation()
     assert state.containers["own-c1-0"].is_doubtful
     made = container("own", "c1", resources=LinuxResources(cpus="3"))
     state = state_change(state, Event.POST_CREATE_CONTAINER, sandbox("own"), made).state
@@ -206,25 +198,22 @@ def test_of_two_containers_with_one_name_the_running_one_is_shown_with_its_cpus(
 
 def test_the_journal_of_an_agent_that_was_told_nothing_yet_keeps_what_ran() -> None:
     state = state_of_two()
-    made = read_journal(JournalWriter().text(state))
+    made = stored(state)
     assert {*made.last_seen.sandboxes} == {*state.sandboxes}
     assert {*made.last_seen.containers} == {*state.containers}
     fresh = replace(small_state(), remembered=made.pods, last_seen=made.last_seen)
-    assert read_journal(JournalWriter().text(fresh)).last_seen == made.last_seen
+    assert stored(fresh).last_seen == made.last_seen
     assert synchronize(fresh, [], [], {}).state.last_seen == LastSeen()
 
 
 def test_a_pod_that_waits_waits_on_after_a_restart_although_its_container_is_not_listed() -> None:
     big = {"big": guaranteed("big", "6")}
-    boxes, live = [sandbox("own"), sandbox("other")], [running("own", cpus="1-2"), running("other", cpus="0,3-7")]
-    state = synchronize(state_of_two(), [*boxes, sandbox("big")], [*live, running("big", cpus="0-7")], big).state
+    live = [running("own", cpus="1-2"), running("other", cpus="0,3-7")]
+    state = synchronize(state_of_two(), [*BOXES, sandbox("big")], [*live, running("big", cpus="0-7")], big).state
     assert {*state.held} == {"big"}
-    made = read_journal(JournalWriter().text(state))
-    settings = state.kubelet.settings.config
-    fresh = resume(state.kubelet.info, settings, state.kubelet.mooring, Stored(made.texts, made.pods)).state
-    fresh = replace(fresh, last_seen=made.last_seen)
-    assert [one.uid for one in unknown_pods(fresh, boxes, live, {"big-main-0"})] == ["big"]
-    assert {*synchronize(fresh, boxes, live, big, running={"big-main-0"}).state.held} == {"big"}
+    fresh = resizable(CONFIG, stored(state), mooring=state.kubelet.mooring)
+    assert [one.uid for one in unknown_pods(fresh, BOXES, live, {"big-main-0"})] == ["big"]
+    assert {*synchronize(fresh, BOXES, live, big, running={"big-main-0"}).state.held} == {"big"}
 
 
 def test_a_journal_from_before_has_no_sandboxes_and_is_read() -> None:
@@ -252,27 +241,20 @@ def test_a_vanished_sandbox_gives_back_what_its_pod_had_and_widens_the_pool() ->
     before = state_of_two()
     assert pool(before) == "0,3-7"
     told = end_missing_sandboxes(before, ["sandbox-own-0"])
-    assert pool(told.state) == "0-7"
-    assert set(told.state.sandboxes) == {"sandbox-other-0"}
-    assert [str(effect.cpus) for effect in told.effects if isinstance(effect, WriteCPUSet)] == ["0-7"]
-    assert [effect.finding for effect in told.effects if isinstance(effect, AgentReport)] == [ReportKind.POD_GONE]
-
-
-def test_a_sandbox_that_is_known_no_more_changes_nothing() -> None:
-    before = state_of_two()
+    assert (pool(told.state), {*told.state.sandboxes}) == ("0-7", {"sandbox-other-0"})
+    assert (writes(told), findings(told)) == ([("other", "0-7")], [ReportKind.POD_GONE])
+    # One that is known no more changes nothing, and one in which a container is being made stays.
     after = end_missing_sandboxes(before, ["somebody"]).state
     assert (after.kubelet, after.sandboxes, after.containers) == (before.kubelet, before.sandboxes, before.containers)
-
-
-def test_a_sandbox_in_which_a_container_is_being_made_stays() -> None:
-    state = create_container(small_state(), sandbox("a"), container("a"), guaranteed("a", "2")).state
-    assert pool(end_missing_sandboxes(state, ["sandbox-a-0"]).state) == "0,3-7"
+    making = create(small_state(), guaranteed("a", "2")).state
+    assert pool(end_missing_sandboxes(making, ["sandbox-a-0"]).state) == "0,3-7"
 
 
 def test_a_container_is_derived_from_what_its_creation_asked_for() -> None:
-    state = create_container(small_state(), sandbox("a"), container("a"), guaranteed("a", "1")).state
+    asked = container("a").resources
+    state = create(small_state(), guaranteed("a", "1"), resources=asked).state
     record = container("a", resources=LinuxResources(cpus="1", quota=-1))
-    assert as_requested(state, [record])[0].resources == container("a").resources
+    assert as_requested(state, [record])[0].resources == asked
     stranger = container("b", resources=LinuxResources(quota=-1))
     assert as_requested(state, [stranger]) == [stranger]
 
@@ -287,18 +269,12 @@ def without_groups(node: Node) -> tuple[Agent, RuntimeSide, RuntimeContainer]:
     return agent, runtime, own
 
 
-def test_an_agent_that_never_saw_a_group_gives_nothing_away_and_is_not_ready(node: Node) -> None:
-    agent, _, _ = without_groups(node)
+def test_an_agent_that_never_saw_a_group_gives_nothing_away_until_it_sees_one(node: Node) -> None:
+    agent, runtime, _ = without_groups(node)
     for _ in range(3):
         agent.verify_all()
-    assert node.status["cpus"]["exclusive"] == "1-2"
+    assert (node.status["cpus"]["exclusive"], node.status["ready"]) == ("1-2", False)
     assert any(reason.startswith("no control group") for reason in node.status["reasons"])
-    assert not node.status["ready"]
-
-
-def test_an_agent_that_sees_one_group_is_not_blind_any_more(node: Node) -> None:
-    agent, runtime, _ = without_groups(node)
-    agent.verify_all()
     start(node, runtime, "shared", 0)
     for _ in range(2):
         agent.verify_all()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import queue
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests import patience
 from tests.agent.cgroups.made_up_tree import MadeUpMachine
 from tests.agent.nri.runtime_side import TIMEOUT, RuntimeSide
@@ -21,7 +23,8 @@ from mooring.agent.conflicts import KubeletFinder
 from mooring.agent.nri.session import Session
 from mooring.agent.nri.types import ContainerState, Event, LinuxResources, PodSandbox, RuntimeContainer
 from mooring.agent.reconcile import ONLINE
-from mooring.agent.startup import Startup, with_known_cpus
+from mooring.agent.startup import AgentCommand, Startup, with_known_cpus
+from mooring.agent.uninstall import Uninstalled, uninstall
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Machine
 from mooring.inputs.machines.loader import load_machine
@@ -94,6 +97,8 @@ class Node:
     """CPUs that the kernel shows as online, where it shows any; others it does not describe."""
     beside: KubeletFinder | None = None
     """Looks for a kubelet, where there is one to look for."""
+    root: str = ""
+    """Where the agent finds the machine's files, if not where it shows which CPUs are online."""
 
     def agent(self, more: str = "", given: Session | None = None, cgroups: CGroups | None = None) -> Agent:
         """Start an agent."""
@@ -108,6 +113,13 @@ class Node:
         runtime.synchronize()
         return made, runtime
 
+    def restarted(self, runtime: RuntimeSide, more: str = "") -> RuntimeSide:
+        """End the newest agent and start another; return the runtime's side of its connection before Synchronize."""
+        self.agents.pop().close()
+        runtime.close()
+        self.agent(more)
+        return self.listening.next()
+
     def beginning(self, more: str = "", cgroups: CGroups | None = None) -> Startup:
         """Write a configuration, and return what an agent begins with."""
         file = self.folder / "agent.yaml"
@@ -119,7 +131,7 @@ class Node:
             return load_agent_configuration(str(file), None if self.beside is None else self.beside.flags())
 
         configuration, machine = with_known_cpus(load(), self._machine())
-        root = str(self.tree.root) if self.online else ""
+        root = self.root or (str(self.tree.root) if self.online else "")
         return Startup(configuration, load, machine, cgroups or self.tree.cgroups, NODE, root, self.beside)
 
     def show_online(self, cpus: str) -> None:
@@ -162,6 +174,10 @@ class Node:
         """Change a cgroup past everybody, as a runtime's update does."""
         assert (self.tree.folder("cpuset", path) / "cpuset.cpus").is_file(), container_id
         self.tree.put("cpuset", path, "cpuset.cpus", cpus)
+
+    def container(self, name: str) -> dict[str, Any]:
+        """Return what the status says of a container."""
+        return next(one for each in self.status["pods"] for one in each["containers"] if one["name"] == name)
 
     @property
     def status(self) -> dict[str, Any]:
@@ -212,3 +228,41 @@ def start(
     runtime.state_change(Event.POST_START_CONTAINER, place, running)
     rest(node)
     return running
+
+
+def listing(*containers: RuntimeContainer) -> tuple[list[PodSandbox], list[RuntimeContainer]]:
+    """Return what Synchronize says where these run, each in a pod of its own."""
+    return [pod(one.name) for one in containers], [*containers]
+
+
+def leave(
+    node: Node, monkeypatch: pytest.MonkeyPatch, *listed: RuntimeContainer, root: str = ""
+) -> tuple[Uninstalled, dict[str, Any]]:
+    """Let an agent leave for good while these run; return what it did, and the CPUs of its updates by container."""
+    load = partial(load_agent_configuration, str(node.folder / "agent.yaml"))
+    startup = Startup(load(), load, load_machine(MACHINE), node.tree.cgroups, NODE, root)
+    monkeypatch.setattr("mooring.agent.uninstall.read_startup", lambda _asked: startup)
+    with ThreadPoolExecutor(1) as thread:
+        leaving = thread.submit(uninstall, AgentCommand(""))
+        runtime = node.listening.next("mooring-update")
+        updates = runtime.synchronize(*listing(*listed)).update
+        left = leaving.result(TIMEOUT)
+    runtime.close()
+    return left, {one.container_id: one.linux.resources.cpu for one in updates}
+
+
+def until_reconciled(agent: Agent, condition: Callable[[], object], what: str) -> None:
+    """Let the agent reconcile again and again until something is so."""
+
+    def holds() -> object:
+        agent.reconcile()
+        return condition()
+
+    until(holds, what)
+
+
+def counted(agent: Agent, name: str, **labels: str) -> float:
+    """Return the value of a metric of the agent; 0 where there is no such series."""
+    inner = ",".join(f'{key}="{text}"' for key, text in labels.items())
+    line = f"mooring_agent_{name}{{{inner}}} " if labels else f"mooring_agent_{name} "
+    return next((float(one.removeprefix(line)) for one in agent.metrics.text().splitlines() if one.startswith(line)), 0)

@@ -17,7 +17,7 @@ from mooring.views.decision import SIGNS, DecisionCell, DecisionPanel, DecisionR
 from mooring.views.devices import DeviceView
 from mooring.views.svg.decision import decision_svg
 from mooring.views.svg.picture import svg_text
-from mooring.views.svg.plot import Kind, Plot, PlotRow, PlotShare, plot_svg
+from mooring.views.svg.plot import Kind, Plot, PlotRow, plot_svg
 from mooring.views.view import MemoryUse, NodeView, RejectedPod
 
 LONG = "n" * 63 + "/" + "web-frontend-" * 19 + "{}/" + "c" * 63
@@ -145,7 +145,7 @@ def test_no_text_of_a_comparison_is_cut_at_an_edge(page: Page, count: int) -> No
             is_strong=rank == 1,
             settings=tuple(rank % 2 == place % 2 for place in range(count)),
             counts=(900, 99),
-            shares=(PlotShare(1000, 1000),) * 6,
+            shares=((1000, 1000),) * 6,
             figures=("1024", "16.00", "+195"),
         )
         for rank in range(1, 12)

@@ -20,7 +20,7 @@ from mooring.monitoring.serve.access import OpenGuard, Viewer
 from mooring.monitoring.serve.app import node_application
 from mooring.monitoring.serve.cluster_known import ClusterNode, KnownCluster
 from mooring.monitoring.serve.cluster_routes import cluster_application, ticking
-from mooring.monitoring.serve.recording import Recording
+from mooring.monitoring.serve.node_routes import Recording
 from mooring.monitoring.serve.snapshot import NodeNotice, PendingRelease, snapshot_of
 
 LARGE = "sockets=2 numa=8 cores=256 threads=2 l3=32 memory=1Ti"

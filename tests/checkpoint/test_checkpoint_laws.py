@@ -1,20 +1,29 @@
-"""Laws of writing and reading: the fast writers equal the plain way, and what is written reads back."""
+"""Laws of writing and reading: writers equal the plain way, and the quick way of reading the strict one."""
 
 from __future__ import annotations
 
+import gzip
 import json
+import re
+from pathlib import Path
 from typing import Any
 
-from hypothesis import given
-from tests.checkpoint.checkpoint_states import cpu_states, memory_states
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tests.checkpoint.checkpoint_states import STRICTLY, cpu_states, memory_states
+from tests.planner.recordings import WHOLE
 
+from mooring.engine.checkpoint import cpu_file, memory_file
 from mooring.engine.checkpoint.checksum import data_checksum, legacy_checksum
 from mooring.engine.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3, load_cpu_state
 from mooring.engine.checkpoint.gotypes import CPU_LEGACY_NAME, CPU_V2, CPU_V3, MEMORY_LEGACY_NAME, MEMORY_V1, MEMORY_V2
-from mooring.engine.checkpoint.memory_file import load_memory_state, memory_state_text, memory_text_v1, memory_text_v2
+from mooring.engine.checkpoint.memory_file import memory_state_text, memory_text_v1, memory_text_v2
 from mooring.engine.core.bits import CPUMask, list_text
-from mooring.engine.cpumanager.state import CPUState
-from mooring.engine.memorymanager.state import Block, MemoryState, NUMANodeState
+from mooring.engine.core.moment import Moment
+from mooring.engine.cpumanager.state import CPUState, PreAssignment
+from mooring.engine.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
+from mooring.engine.node.settings import CPU_FILE, MEMORY_FILE
 
 
 def compact(members: dict[str, Any]) -> str:
@@ -68,18 +77,6 @@ def test_cpu_text_equals_the_plain_way(state: CPUState) -> None:
     assert json.loads(cpu_text_v2(state))["checksum"] == checksum
     pods = {"podEntries": state.pods}
     assert json.loads(cpu_text_v3(state))["checksum"] == legacy_checksum(CPU_V3, old | pods, CPU_LEGACY_NAME)
-
-
-@given(cpu_states)
-def test_cpu_state_reads_back_from_every_format(state: CPUState) -> None:
-    newest = cpu_state_text(state, pod_level=True, baselines=True)
-    assert load_cpu_state(newest, policy=state.policy, pod_level=True, baselines=True) == state
-    with_pods = CPUState(state.policy, state.default, state.assignments, state.pods)
-    v3 = cpu_text_v3(state)
-    assert load_cpu_state(v3, policy=state.policy, pod_level=True, baselines=False) == with_pods
-    bare = CPUState(state.policy, state.default, state.assignments)
-    for text in (newest, v3, cpu_text_v2(state)):
-        assert load_cpu_state(text, policy=state.policy, pod_level=False, baselines=False) == bare
 
 
 @given(cpu_states)
@@ -182,10 +179,133 @@ def test_memory_text_equals_the_plain_way(state: MemoryState) -> None:
     assert json.loads(memory_text_v2(state))["checksum"] == legacy_checksum(MEMORY_V2, v2, MEMORY_LEGACY_NAME)
 
 
+STATE_FILES = Path(__file__).parents[1] / "corpora" / "state-files.jsonl.gz"
+BEYOND = 2**64
+ODD = (
+    "null",
+    "{}",
+    "[]",
+    '""',
+    "0",
+    "-1",
+    "1.0",
+    "1e3",
+    str(2**63),
+    str(BEYOND),
+    "true",
+    '"0-3,3"',
+    '"3-0"',
+    '"\\ud800"',
+)
+"""JSON values that might stand where others are expected."""
+
+
+def cpu_readings(text: str, *, pod_level: bool, baselines: bool, releases: bool) -> tuple[object, object]:
+    """Return what is read in a text, and what Go's rules alone say."""
+    found = cpu_file.canonical_cpu_state(text, pod_level=pod_level, baselines=baselines)
+    policy = "static" if found is None else found.policy
+    quick = cpu_file.load_cpu_state(text, policy=policy, pod_level=pod_level, baselines=baselines, releases=releases)
+    strict = cpu_file.load_cpu_state(
+        text + STRICTLY, policy=policy, pod_level=pod_level, baselines=baselines, releases=releases
+    )
+    return shown(quick), shown(strict)
+
+
+def memory_readings(text: str, *, pod_level: bool) -> tuple[object, object]:
+    found = memory_file.canonical_memory_state(text, pod_level=pod_level)
+    policy = "Static" if found is None else found.policy
+    quick = memory_file.load_memory_state(text, policy=policy, pod_level=pod_level)
+    return shown(quick), shown(memory_file.load_memory_state(text + STRICTLY, policy=policy, pod_level=pod_level))
+
+
+def shown(read: object) -> str:
+    """Return everything about an answer, the order of its mappings included."""
+    return repr(read)
+
+
+def assert_read_alike(text: str) -> None:
+    for pod_level in (False, True):
+        quick, strict = memory_readings(text, pod_level=pod_level)
+        assert quick == strict
+        for baselines in (False, True):
+            for releases in (False, True):
+                quick, strict = cpu_readings(text, pod_level=pod_level, baselines=baselines, releases=releases)
+                assert quick == strict
+
+
+@settings(max_examples=30)
+@given(cpu_states)
+def test_files_of_any_cpu_state_are_read_alike(state: CPUState) -> None:
+    for pod_level in (False, True):
+        for baselines in (False, True):
+            assert_read_alike(cpu_state_text(state, pod_level=pod_level, baselines=baselines))
+    assert_read_alike(cpu_text_v2(state))
+    assert_read_alike(cpu_text_v3(state))
+
+
+@settings(max_examples=30)
 @given(memory_states)
-def test_memory_state_reads_back_from_every_format(state: MemoryState) -> None:
-    for text in (memory_state_text(state, pod_level=True), memory_text_v2(state)):
-        assert load_memory_state(text, policy=state.policy, pod_level=True) == state
-    bare = MemoryState(state.policy, state.nodes, state.assignments)
-    for text in (memory_state_text(state, pod_level=True), memory_text_v2(state), memory_text_v1(state)):
-        assert load_memory_state(text, policy=state.policy, pod_level=False) == bare
+@example(MemoryState("Static", {0: NUMANodeState(0, {"memory": MemoryTable(BEYOND, 0, 0, 0, 0)}, (0,))}, {}))
+@example(MemoryState("Static", {0: NUMANodeState(0, {"memory": MemoryTable(1, -1, 0, 0, 0)}, (0,))}, {}))
+@example(MemoryState("Static", {0: NUMANodeState(BEYOND, {}, (0,))}, {}))
+@example(MemoryState("Static", {BEYOND: NUMANodeState(0, {}, (-BEYOND,))}, {}))
+@example(MemoryState("Static", {-1: NUMANodeState(-1, {}, (-1,))}, {}))
+@example(MemoryState("Static", {}, {"uid": {"main": (Block((0,), "memory", BEYOND), Block((BEYOND,), "memory", -1))}}))
+@example(MemoryState("Static", {10: NUMANodeState(0, {}, ()), 2: NUMANodeState(0, {}, ())}, {"uid": {}}))
+def test_files_of_any_memory_state_are_read_alike(state: MemoryState) -> None:
+    for pod_level in (False, True):
+        assert_read_alike(memory_state_text(state, pod_level=pod_level))
+    assert_read_alike(memory_text_v1(state))
+    assert_read_alike(memory_text_v2(state))
+
+
+def test_pending_releases_are_left_to_the_strict_reader() -> None:
+    pre = {"uid": {"main": PreAssignment(CPUMask(0b010), Moment(5, "boot"), is_written=True)}}
+    state = CPUState(
+        "static", CPUMask(1), {"uid": {"main": CPUMask(0b110)}}, {}, {"uid": {"main": CPUMask(0b010)}}, pre
+    )
+    text = cpu_state_text(state, pod_level=True, baselines=True)
+    read = cpu_file.load_cpu_state(text, policy="static", pod_level=True, baselines=True, releases=True)
+    assert read == state
+    assert cpu_file.canonical_cpu_state(text, pod_level=True, baselines=True) is None
+    assert_read_alike(text)
+
+
+texts: st.SearchStrategy[str] = st.one_of(
+    cpu_states.map(lambda state: cpu_state_text(state, pod_level=True, baselines=True)),
+    memory_states.map(lambda state: memory_state_text(state, pod_level=True)),
+)
+
+
+@given(texts, st.data())
+def test_a_damaged_text_is_read_alike(text: str, data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, len(text)))
+    end = start + data.draw(st.integers(0, 3))
+    put = data.draw(
+        st.sampled_from(("", " ", "0", "9", "{", "}", ",", '"', "\\", "\udc80", "\ufffd", "ſ", "A", "null"))
+    )
+    assert_read_alike(text[:start] + put + text[end:])
+
+
+@given(texts, st.data())
+def test_data_of_another_shape_with_a_right_checksum_is_read_alike(text: str, data: st.DataObject) -> None:
+    outer = json.loads(text)
+    inner = outer["data"]
+    values = [match.span() for match in re.finditer(r'"(?:[^"\\]|\\.)*"(?!:)|-?[0-9]+|\{\}|\[\]', inner)]
+    start, end = data.draw(st.sampled_from(values))
+    inner = inner[:start] + data.draw(st.sampled_from(ODD)) + inner[end:]
+    outer |= {"data": inner, "dataChecksum": data_checksum(inner)}
+    assert_read_alike(json.dumps(outer, separators=(",", ":"), ensure_ascii=False))
+
+
+@pytest.mark.corpus
+def test_recorded_state_files_are_read_alike() -> None:
+    seen: set[str] = set()
+    with gzip.open(STATE_FILES, "rt", encoding="utf-8") as lines:
+        for line in lines:
+            scenario = json.loads(line)
+            files = scenario.get("files") or {}
+            seen.update(text for name in (CPU_FILE, MEMORY_FILE) if (text := files.get(name)) is not None)
+    assert len(seen) > 100
+    for text in sorted(seen)[:: 2 if WHOLE else 20]:
+        assert_read_alike(text)

@@ -1,4 +1,4 @@
-"""State files on disk."""
+"""State files on disk, and a repaired one with a copy of what was there."""
 
 from __future__ import annotations
 
@@ -7,10 +7,17 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
-from mooring.engine.checkpoint.store import StateFolder, read_state_file, write_atomically, write_together
+from mooring.engine.checkpoint.store import (
+    StateFolder,
+    read_state_file,
+    replace_with_backups,
+    write_atomically,
+    write_together,
+)
 from mooring.engine.core.errors import InputError
 
 
@@ -51,28 +58,35 @@ def failing(*_: Any, **__: Any) -> Any:
     raise OSError(28, "No space left on device")
 
 
-@pytest.mark.parametrize(("owner", "name"), [(os, "fsync"), (os, "replace")], ids=["sync", "rename"])
+def interrupted(*_: Any) -> Any:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("name", "broken", "error", "text"),
+    [
+        ("fsync", failing, InputError, "cannot be written: No space left on device"),
+        ("replace", failing, InputError, "cannot be written: No space left on device"),
+        ("fsync", interrupted, KeyboardInterrupt, None),
+    ],
+    ids=["sync", "rename", "interrupted"],
+)
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    broken: Any,
+    error: type[BaseException],
+    text: str | None,
 ) -> None:
     path = tmp_path / "state"
     path.write_text("old", encoding="utf-8")
-    monkeypatch.setattr(owner, name, failing)
-    with pytest.raises(InputError, match="cannot be written: No space left on device"):
+    monkeypatch.setattr(os, name, broken)
+    with pytest.raises(error, match=text):
         write_atomically(path, "new")
     monkeypatch.undo()
     assert path.read_text(encoding="utf-8") == "old"
     assert names_in(tmp_path) == ["state"]
-
-
-def test_an_interrupted_write_leaves_no_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(_: int) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "fsync", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        write_atomically(tmp_path / "state", "new")
-    assert names_in(tmp_path) == []
 
 
 def test_file_and_directory_are_brought_to_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,3 +241,99 @@ def test_paths_that_cannot_be_used_are_named(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(os, "open", denied)
     with pytest.raises(InputError, match="file: cannot be read: Permission denied; check the path"):
         read_state_file(file)
+
+
+BEFORE = {"cpu_manager_state": "old cpu \udcff", "memory_manager_state": "old memory"}
+AFTER = {"cpu_manager_state": "new cpu", "memory_manager_state": "new memory"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, text in BEFORE.items():
+        (tmp_path / name).write_bytes(text.encode(errors="surrogateescape"))
+    return tmp_path
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_files_are_replaced_and_their_copies_are_exact(folder: Path) -> None:
+    old = files(folder)
+    copies = replace_with_backups(folder, BEFORE, AFTER)
+    assert [copy.name for copy in copies] == ["cpu_manager_state.bak-1", "memory_manager_state.bak-1"]
+    now = files(folder)
+    assert {name: now[f"{name}.bak-1"] for name in BEFORE} == old
+    assert {name: now[name].decode() for name in BEFORE} == AFTER
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in copies)
+
+
+def test_a_backup_is_never_overwritten(folder: Path) -> None:
+    (folder / "cpu_manager_state.bak-1").write_text("precious")
+    (folder / "cpu_manager_state.bak-3").write_text("precious too")
+    copies = replace_with_backups(folder, BEFORE, {"cpu_manager_state": "new"})
+    assert [copy.name for copy in copies] == ["cpu_manager_state.bak-2"]
+    assert (folder / "cpu_manager_state.bak-1").read_text() == "precious"
+    assert (folder / "cpu_manager_state.bak-3").read_text() == "precious too"
+
+
+def test_a_deleted_file_leaves_its_copy(folder: Path) -> None:
+    replace_with_backups(folder, BEFORE, {"memory_manager_state": None})
+    assert sorted(files(folder)) == ["cpu_manager_state", "memory_manager_state.bak-1"]
+
+
+def test_a_file_that_changed_meanwhile_is_not_touched(folder: Path) -> None:
+    (folder / "cpu_manager_state").write_text("the kubelet runs")
+    old = files(folder)
+    with pytest.raises(InputError, match="stop the kubelet first"):
+        replace_with_backups(folder, BEFORE, AFTER)
+    assert files(folder) == old
+
+
+def failing_at(at: int, real: Callable[..., object]) -> Callable[..., object]:
+    """Return a function that fails at its n-th call."""
+    calls = iter(range(1000))
+
+    def call(*arguments: object, **named: object) -> object:
+        if next(calls) == at:
+            raise OSError(28, "No space left on device")
+        return real(*arguments, **named)
+
+    return call
+
+
+@pytest.mark.parametrize("after", [AFTER, {**AFTER, "memory_manager_state": None}], ids=["replaced", "deleted"])
+@pytest.mark.parametrize("name", ["open", "fsync", "rename", "unlink"])
+@pytest.mark.parametrize("at", range(6))
+def test_when_the_disk_fails_everything_is_as_it_was(
+    folder: Path, name: str, at: int, after: dict[str, str | None]
+) -> None:
+    old = files(folder)
+    place = {"rename": Path, "unlink": Path}.get(name, os)
+    attribute = {"rename": "replace"}.get(name, name)
+    real = getattr(place, attribute)
+    broken = failing_at(at, real)
+    with mock.patch.object(place, attribute, broken):
+        try:
+            replace_with_backups(folder, BEFORE, after)
+        except InputError:
+            failed = True
+        else:
+            failed = False
+    now = files(folder)
+    if failed:
+        assert {file: now[file] for file in old} == old
+        assert not [file for file in now if file.startswith(".")]
+    else:
+        assert {file for file in BEFORE if now.get(file, b"").decode(errors="replace") != after[file]} <= {
+            file for file, text in after.items() if text is None
+        }
+
+
+def test_an_endless_number_of_backups_is_refused(folder: Path) -> None:
+    (folder / "cpu_manager_state.bak-1").touch()
+    with (
+        mock.patch("mooring.engine.checkpoint.store.MOST_BACKUPS", 2),
+        pytest.raises(InputError, match="too many backups"),
+    ):
+        replace_with_backups(folder, BEFORE, AFTER)

@@ -23,6 +23,8 @@ SMALL = ("--machine", "small-1s8")
 NODE = ("--machine", "epyc-7763-2s-nps4", "--config", str(EXAMPLES / "kubelet.yaml"))
 """The node of the example."""
 PODS = ("-f", str(EXAMPLES / "pods.yaml"))
+HUGE = "sockets=2 numa=4 cores=64 threads=2 memory=256Gi hugepages-2Mi=2048 distances=10,12,32"
+AI = ("-f", str(EXAMPLES / "ai-pods.yaml"), "--machine", HUGE, "--config", str(EXAMPLES / "ai-kubelet.yaml"))
 
 
 EXECUTED = """

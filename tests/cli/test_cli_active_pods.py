@@ -42,42 +42,39 @@ def told(answered: Answered) -> list[str]:
     return [f"{one['subject']}: {one['message']}" for one in answered.document["findings"] if one["code"] == "MOOR-513"]
 
 
-def test_pods_of_other_nodes_are_left_out_and_counted(tmp_path: Path) -> None:
-    answered = plan(tmp_path, [pod("a", "n1"), pod("b", "n2"), pod("c", "n3")], "--node-name", "n1")
-    assert standing(answered) == [("a", True), ("new", False)]
-    assert told(answered) == ["node n1: 2 pods are bound to other nodes and left out"]
+PENDING = [
+    pod("a", "n1"),
+    pod("unbound", "", "Pending", started=False),
+    pod("arriving", "n1", "Pending", started=False),
+    pod("pulling", "n1", "Pending"),
+    pod("elsewhere", "n2", "Pending", started=False),
+]
+BOUND = "bound to other nodes and left out"
 
 
-def test_pending_pods_are_asked_and_not_taken_as_running(tmp_path: Path) -> None:
-    pods = [
-        pod("a", "n1"),
-        pod("unbound", "", "Pending", started=False),
-        pod("arriving", "n1", "Pending", started=False),
-        pod("pulling", "n1", "Pending"),
-        pod("elsewhere", "n2", "Pending", started=False),
-    ]
-    answered = plan(tmp_path, pods, "--node-name", "n1")
-    assert standing(answered) == [
-        ("a", True),
-        ("pulling", True),
-        ("arriving", False),
-        ("new", False),
-        ("unbound", False),
-    ]
-    assert told(answered) == [
-        "node n1: 1 pod is bound to other nodes and left out; 2 pods are pending and not counted as running"
-    ]
-
-
-def test_finished_pods_are_left_out(tmp_path: Path) -> None:
-    answered = plan(tmp_path, [pod("a", "n1"), pod("done", "n1", "Succeeded"), pod("failed", "n1", "Failed")])
-    assert standing(answered) == [("a", True), ("new", False)]
-
-
-def test_the_only_node_of_the_pods_needs_no_name(tmp_path: Path) -> None:
-    answered = plan(tmp_path, [pod("a", "n1"), pod("b", "n1"), pod("static")])
-    assert standing(answered) == [("a", True), ("b", True), ("static", True), ("new", False)]
-    assert told(answered) == []
+@pytest.mark.parametrize(
+    ("pods", "options", "running", "asked", "said"),
+    [
+        ([pod("a", "n1"), pod("b", "n2"), pod("c", "n3")], ("--node-name", "n1"), "a", "new", f"2 pods are {BOUND}"),
+        (
+            PENDING,
+            ("--node-name", "n1"),
+            "a pulling",
+            "arriving new unbound",
+            f"1 pod is {BOUND}; 2 pods are pending and not counted as running",
+        ),
+        ([pod("a", "n1"), pod("done", "n1", "Succeeded"), pod("failed", "n1", "Failed")], (), "a", "new", ""),
+        ([pod("a", "n1"), pod("b", "n1"), pod("static")], (), "a b static", "new", ""),
+    ],
+    ids=["of other nodes", "pending", "finished", "of one node that needs no name"],
+)
+def test_pods_of_the_node_run_and_others_are_asked_or_left_out(
+    pods: list[dict[str, Any]], options: tuple[str, ...], running: str, asked: str, said: str, tmp_path: Path
+) -> None:
+    answered = plan(tmp_path, pods, *options)
+    expected = [*((name, True) for name in running.split()), *((name, False) for name in asked.split())]
+    assert standing(answered) == expected
+    assert told(answered) == ([f"node n1: {said}"] if said else [])
 
 
 def test_pods_of_several_nodes_need_a_name(tmp_path: Path) -> None:

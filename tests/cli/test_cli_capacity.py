@@ -8,36 +8,36 @@ from pathlib import Path
 import pytest
 from tests.cli.command import EXAMPLES, NODE, PODS, Answered, mooring
 
-from mooring.command.main import run
-
 DATABASE = ("capacity", "data/database", *PODS, *NODE)
 SHAPE = ("--shape", "cpu=8,memory=16Gi")
 
 
-def test_the_headline_tells_how_many_and_the_exit_code_that_it_is_a_yes() -> None:
-    answer = mooring(*DATABASE)
-    assert (answer.code, answer.err) == (0, "")
-    assert "20 more pods like data/database fit." in answer.out
-    assert "Number 21 is refused: TopologyAffinityError" in answer.out
-    assert "evict data/database-0 (8 CPUs, 16 GiB, NUMA node 0)" in answer.out
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (DATABASE, 0, "20 more pods like data/database fit.\n"),
+        (DATABASE, 0, "Number 21 is refused: TopologyAffinityError"),
+        (DATABASE, 0, "evict data/database-0 (8 CPUs, 16 GiB, NUMA node 0)"),
+        ((*DATABASE, "--at-least", "0"), 0, ""),
+        ((*DATABASE, "--at-least", "20"), 0, ""),
+        ((*DATABASE, "--at-least", "21"), 1, "21 were wanted."),
+        ((*DATABASE, "--limit", "2"), 0, "At least 2 more pods like data/database fit; counting stopped there."),
+        (("capacity", "data/database-0", *PODS, *NODE), 0, "21 pods like data/database-0 fit, itself counted.\n"),
+        (("capacity", *SHAPE, *NODE), 0, "more pods with cpu=8, memory=16Gi fit."),
+    ],
+    ids=("headline", "next", "evictions", "none", "enough", "fewer", "limit", "itself", "shape"),
+)
+def test_the_answer_tells_how_many_and_the_exit_code_whether_they_are_enough(
+    arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    answer = mooring(*arguments, code=code)
+    assert (answer.err, said in answer.out) == ("", True), answer
 
 
-@pytest.mark.parametrize(("at_least", "code"), [(0, 0), (20, 0), (21, 1)])
-def test_fewer_than_wanted_are_a_no(at_least: int, code: int) -> None:
-    assert mooring(*DATABASE, "--at-least", str(at_least)).code == code
-
-
-def test_a_pod_of_the_manifests_is_the_first_that_is_counted() -> None:
-    assert mooring("capacity", "database-3", *PODS, *NODE, "-o", "json").document["count"] == 21
-
-
-def test_a_pod_that_runs_already_stays() -> None:
-    active = ("--active", EXAMPLES / "pods.yaml")
-    assert mooring("capacity", "database-3", *active, *NODE, "-o", "json").document["count"] == 20
-
-
-def test_a_shape_needs_no_manifest() -> None:
-    assert "more pods with cpu=8, memory=16Gi fit." in mooring("capacity", *SHAPE, *NODE, code=0).out
+def test_a_pod_of_the_manifests_is_the_first_that_is_counted_and_one_that_runs_already_stays() -> None:
+    for option, count in (("-f", 21), ("--active", 20)):
+        asked = ("capacity", "database-3", option, EXAMPLES / "pods.yaml", *NODE)
+        assert mooring(*asked, "-o", "json").document["count"] == count
 
 
 def test_a_pod_alone_needs_no_name(tmp_path: Path) -> None:
@@ -47,12 +47,6 @@ def test_a_pod_alone_needs_no_name(tmp_path: Path) -> None:
         "    - {name: a, resources: {limits: {cpu: 16, memory: 1Gi}}}\n"
     )
     assert "more pods like default/only fit." in mooring("capacity", "-f", only, *NODE).out
-
-
-def test_a_limit_says_that_more_may_fit() -> None:
-    answer = mooring(*DATABASE, "--limit", "2")
-    assert "At least 2 more pods like data/database fit; counting stopped there." in answer.out
-    assert answer.code == 0
 
 
 def test_wide_has_a_row_for_every_container() -> None:
@@ -211,44 +205,18 @@ def test_a_name_that_nothing_has_is_refused_with_the_deployment_that_is_scaled_t
     assert (refused.code, refused.err) == (2, "mooring: there is no pod 'job'; there are default/web\n")
 
 
-def test_a_pod_that_is_counted_itself_and_its_workload_agree_in_words() -> None:
-    options = (*PODS, *NODE)
-    assert "21 pods like data/database-0 fit, itself counted.\n" in mooring("capacity", "data/database-0", *options).out
-    assert "20 more pods like data/database fit.\n" in mooring("capacity", "data/database", *options).out
-
-
 # ``mooring capacity -o svg``: the answer is the headline, and what stops the next pod is said once.
 
 
-NODE_PICTURE = [
-    "-f",
-    "examples/pods.yaml",
-    "--machine",
-    "epyc-7763-2s-nps4",
-    "--config",
-    "examples/kubelet.yaml",
-    "-o",
-    "svg",
-]
+def headings(*arguments: str) -> tuple[list[str], str]:
+    drawn = mooring(*arguments, "-o", "svg").out
+    return re.findall(r'<text [^>]*class="name"[^>]*>([^<]+)<', drawn), drawn
 
 
-def headings(svg: str) -> list[str]:
-    return re.findall(r'<text [^>]*class="name"[^>]*>([^<]+)<', svg)
-
-
-def test_how_many_fit_is_the_headline(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["capacity", "core/upf", *NODE_PICTURE]) == 0
-    drawn = capsys.readouterr().out
-    assert headings(drawn) == ["9 more pods like core/upf fit."]
+def test_the_answer_is_the_headline() -> None:
+    found, drawn = headings("capacity", "core/upf", *PODS, *NODE)
+    assert found == ["9 more pods like core/upf fit."]
     assert drawn.count("The next one: Container forwarder requests 16 exclusive CPUs") == 1
     assert "Not admitted" not in drawn
-
-
-def test_how_many_were_admitted_is_the_headline_of_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["show", *NODE_PICTURE]) == 1
-    assert headings(capsys.readouterr().out) == ["8 pods admitted, 3 rejected."]
-
-
-def test_a_machine_alone_keeps_its_name(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["show", "--machine", "small-1s8", "-o", "svg"]) == 0
-    assert headings(capsys.readouterr().out) == ["small-1s8"]
+    assert headings("show", *PODS, *NODE)[0] == ["8 pods admitted, 3 rejected."]
+    assert headings("show", "--machine", "small-1s8")[0] == ["small-1s8"]

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from tests.cli.command import EXAMPLES, NODE, Answered, mooring
-from tests.cli.made_up_node import SECRET, kubelet_pods, make_root, write_pods
+from tests.cli.made_up_node import kubelet_pods, make_root, write_pods
 
 from mooring.answers.base.inputs.cluster_node import ask_cluster
 from mooring.inputs.machines.archive import MOST_BYTES
@@ -140,11 +140,11 @@ def test_the_topology_of_a_node_of_the_cluster_is_that_which_it_published(form: 
     assert figures in of_archive.out
 
 
-def test_the_topology_of_a_node_without_a_word_names_what_to_add(cluster: FakeCluster) -> None:
+@pytest.mark.usefixtures("cluster")
+def test_the_topology_of_a_node_without_a_word_names_what_to_add() -> None:
     told = mooring("topology", "--node", "edge-7", code=2)
     assert "add --debug-image IMAGE to collect it in a pod" in told.complaint
     assert mooring("topology", "--node", "edge-9").code == 2
-    (cluster.folder / "root").mkdir()
 
 
 def test_a_published_node_is_drawn_as_its_publisher_sees_it(cluster: FakeCluster) -> None:
@@ -644,91 +644,52 @@ def test_kubectl_completes_the_plugin() -> None:
     assert told[1] == ":4"
 
 
-@pytest.fixture
-def cluster_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Put a kubectl on the path that answers from files: what is not there, it refuses."""
-    answers = tmp_path / "answers"
-    answers.mkdir()
-    program = tmp_path / "bin/kubectl"
-    program.parent.mkdir()
-    program.write_text(
-        f"""#!/bin/sh
-for word in "$@"; do
-  case "$word" in
-    pods) file=pods.json ;;
-    node) file=node.json ;;
-    *configz) file=configz.json ;;
-    --field-selector=*) test "$word" = --field-selector=spec.nodeName=edge-7 || exit 3 ;;
-  esac
-done
-cat "{answers}/$file" 2>/dev/null || {{ echo "Unable to connect to {SECRET}" >&2; exit 1; }}
-""",
-        encoding="utf-8",
-    )
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setenv("KUBECONFIG", "/nowhere")
-    return answers
+# What ``mooring collect`` asks the cluster about its own node.
 
 
-def test_a_cluster_tells_pods_configuration_and_version(cluster_plugin: Path, tmp_path: Path) -> None:
-    (cluster_plugin / "pods.json").write_text(json.dumps(kubelet_pods()), encoding="utf-8")
-    (cluster_plugin / "configz.json").write_text('{"kubeletconfig": {"cpuManagerPolicy": "none"}}', encoding="utf-8")
-    (cluster_plugin / "node.json").write_text(
-        '{"status": {"nodeInfo": {"kubeletVersion": "v1.36.3"}}}', encoding="utf-8"
-    )
-    answered = mooring(
-        "collect", "--root", make_root(tmp_path / "root"), "--to", tmp_path / "node.tar.gz", "-o", "json"
-    )
-    document = answered.document
-    assert (document["node"], document["kubelet"], answered.err) == ("edge-7", "v1.36.3", "")
-    origins = {part["name"]: part["origin"] for part in document["parts"]}
-    assert (origins["pods"], origins["configuration"]) == ("kubectl", "/configz")
+def collected(cluster: FakeCluster, *more: str | Path) -> tuple[Answered, dict[str, dict[str, Any]]]:
+    """Collect the node; return the answer and the archive's parts by name."""
+    answered = mooring("collect", "--root", cluster.folder / "root", "--dry-run", "-o", "json", *more, code=0)
+    return answered, {part["name"]: part for part in answered.document["parts"]}
 
 
-def test_a_cluster_that_is_silent_is_a_warning_whose_words_stay_here(cluster_plugin: Path, tmp_path: Path) -> None:
-    assert list(cluster_plugin.iterdir()) == []
-    answered = mooring(
-        "collect", "--root", make_root(tmp_path / "root"), "--to", tmp_path / "node.tar.gz", "-o", "json", code=0
-    )
-    assert f"warning: kubectl: Unable to connect to {SECRET}" in answered.err
-    assert SECRET not in answered.out
-    missing = {part["name"]: part["missing"] for part in answered.document["parts"]}
-    assert missing["pods"] == "kubectl did not answer"
+def test_a_cluster_tells_pods_configuration_and_version(unpublished: FakeCluster) -> None:
+    unpublished.has("node-edge-7", node_object(version="v1.36.3"))
+    unpublished.has("configz", CONFIGZ)
+    answered, parts = collected(unpublished)
+    assert (answered.document["node"], answered.document["kubelet"], answered.err) == ("edge-7", "v1.36.3", "")
+    assert (parts["pods"]["origin"], parts["configuration"]["origin"]) == ("kubectl", "/configz")
+    given = write_pods(unpublished.folder / "given.json", kubelet_pods())
+    answered, parts = collected(unpublished, "--pods", given)
+    assert (answered.document["kubelet"], answered.err, parts["pods"]["origin"]) == ("v1.36.3", "", "--pods")
 
 
+def test_a_cluster_that_is_silent_is_a_warning_whose_words_stay_here(unpublished: FakeCluster) -> None:
+    (unpublished.folder / "forbidden").write_text("get")
+    answered, parts = collected(unpublished)
+    assert f"warning: kubectl: {FORBIDDEN}get" in answered.err
+    assert FORBIDDEN not in answered.out
+    assert parts["pods"]["missing"] == "kubectl did not answer"
+
+
+def test_an_answer_that_is_not_json_is_none(unpublished: FakeCluster) -> None:
+    (unpublished.folder / "pods-json").write_text("nonsense")
+    assert "warning: kubectl: the answer is not JSON" in collected(unpublished)[0].err
+
+
+@pytest.mark.usefixtures("cluster")
 @pytest.mark.parametrize("name", ["", "--kubeconfig=/x", "a b", "A" * 300])
-def test_what_is_no_name_of_a_node_is_not_asked_about(cluster_plugin: Path, name: str) -> None:
-    (cluster_plugin / "pods.json").write_text("{}", encoding="utf-8")
+def test_what_is_no_name_of_a_node_is_not_asked_about(name: str) -> None:
     assert ask_cluster(name).pods_problem.startswith("the node's name is unknown")
 
 
-def test_pods_that_were_given_are_not_asked_for(cluster_plugin: Path, tmp_path: Path) -> None:
-    (cluster_plugin / "node.json").write_text(
-        '{"status": {"nodeInfo": {"kubeletVersion": "v1.37.2"}}}', encoding="utf-8"
-    )
-    pods = write_pods(tmp_path / "given.json", kubelet_pods())
-    answered = mooring("collect", "--root", make_root(tmp_path / "root"), "--pods", pods, "--dry-run", "-o", "json")
-    assert (answered.document["kubelet"], answered.err) == ("v1.37.2", "")
-    assert {part["name"]: part["origin"] for part in answered.document["parts"]}["pods"] == "--pods"
-
-
-def test_the_kubelets_access_is_the_last_one(
-    cluster_plugin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    access = tmp_path / "kubelet.conf"
-    access.write_text("", encoding="utf-8")
+def test_the_kubelets_access_is_the_last_one(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    access = cluster.folder / "kubelet.conf"
+    access.touch()
     monkeypatch.setattr("mooring.answers.base.inputs.cluster_node.KUBELET_KUBECONFIG", access)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    (cluster_plugin.parent / "bin/kubectl").write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n', encoding="utf-8")
+    monkeypatch.setenv("HOME", str(cluster.folder))
     for own in ("/own", ""):
         monkeypatch.setenv("KUBECONFIG", own)
+        (cluster.folder / "asked").unlink(missing_ok=True)
         ask_cluster("edge-7")
-    asked = (tmp_path / "asked").read_text(encoding="utf-8").splitlines()
-    assert [f"--kubeconfig={access}" in line for line in asked] == [False, True]
-
-
-def test_an_answer_that_is_not_json_is_none(cluster_plugin: Path, tmp_path: Path) -> None:
-    (cluster_plugin / "pods.json").write_text("nonsense", encoding="utf-8")
-    answered = mooring("collect", "--root", make_root(tmp_path / "root"), "--to", tmp_path / "node.tar.gz")
-    assert "warning: kubectl: the answer is not JSON" in answered.err
+        assert {f"--kubeconfig={access}" in words for words in cluster.asked} == {not own}

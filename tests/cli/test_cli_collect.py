@@ -42,6 +42,11 @@ def pods(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    return tmp_path / "node.tar.gz"
+
+
+@pytest.fixture
 def with_state(root: Path, pods: Path) -> Path:
     """Let the node run the pods, so that it has state files."""
     config = root / "etc/kubernetes/kubelet.yaml"
@@ -67,8 +72,7 @@ def parts(archive: Path) -> dict[str, Any]:
     return {part["name"]: part for part in about(archive)["parts"]}
 
 
-def test_nothing_secret_gets_into_the_archive(with_state: Path, pods: Path, tmp_path: Path) -> None:
-    archive = tmp_path / "node.tar.gz"
+def test_nothing_secret_gets_into_the_archive(with_state: Path, pods: Path, tmp_path: Path, archive: Path) -> None:
     collected(with_state, archive, "--pods", pods)
     assert SECRET.encode() not in gzip.decompress(archive.read_bytes())
     assert str(tmp_path).encode() not in gzip.decompress(archive.read_bytes())
@@ -85,8 +89,10 @@ def unnamed(document: dict[str, Any]) -> dict[str, Any]:
     return {**document, "name": "", "machine": ""}
 
 
-def test_the_plan_from_the_archive_is_the_plan_from_the_parts(with_state: Path, pods: Path, tmp_path: Path) -> None:
-    archive, new = tmp_path / "root.tar.gz", tmp_path / "new.yaml"
+def test_the_plan_from_the_archive_is_the_plan_from_the_parts(
+    with_state: Path, pods: Path, tmp_path: Path, archive: Path
+) -> None:
+    new = tmp_path / "new.yaml"
     new.write_text(NEW_PODS, encoding="utf-8")
     collected(with_state, archive, "--pods", pods, "--config", with_state / "etc/kubernetes/kubelet.yaml")
     asked = ("plan", "-f", new, "-o", "json")
@@ -104,16 +110,15 @@ def test_the_plan_from_the_archive_is_the_plan_from_the_parts(with_state: Path, 
     assert [pod["name"] for pod in whole["pods"]] == ["shop-2", "shop-1", "shop-0", "new"]
 
 
-def test_the_machine_is_the_same_one(root: Path, tmp_path: Path) -> None:
-    archive = tmp_path / "root.tar.gz"
+def test_the_machine_is_the_same_one(root: Path, archive: Path) -> None:
     collected(root, archive)
     packed = mooring("topology", "--node", archive, "-o", "json").document
     assert unnamed(packed) == unnamed(mooring("topology", "--machine", root, "-o", "json").document)
     assert mooring("topology", "--node", archive, "-o", "machineinfo").code == 0
 
 
-def test_who_else_may_run_is_told_the_same(root: Path, tmp_path: Path) -> None:
-    archive, online = tmp_path / "node.tar.gz", CPUSet.parse("0-15")
+def test_who_else_may_run_is_told_the_same(root: Path, archive: Path) -> None:
+    online = CPUSet.parse("0-15")
     collected(root, archive)
     facts = read_isolation(open_tree(archive), online)
     assert facts == read_isolation(FolderTree(str(root)), online)
@@ -137,16 +142,14 @@ def test_the_same_node_gives_the_same_bytes(with_state: Path, pods: Path, tmp_pa
     assert [member.name for member in members] == sorted(member.name for member in members)
 
 
-def test_flags_of_the_running_kubelet_win_over_its_file(root: Path, tmp_path: Path) -> None:
-    archive = tmp_path / "node.tar.gz"
+def test_flags_of_the_running_kubelet_win_over_its_file(root: Path, archive: Path) -> None:
     collected(root, archive)
     config = json.loads(content(archive)["mooring-node/kubelet/config.json"])
     assert (config["maxPods"], config["cpuManagerPolicy"]) == (250, "static")
     assert parts(archive)["configuration"]["origin"] == "/etc/kubernetes/kubelet.yaml and flags"
 
 
-def test_a_misspelt_field_keeps_its_name_and_loses_its_value(root: Path, tmp_path: Path) -> None:
-    archive = tmp_path / "node.tar.gz"
+def test_a_misspelt_field_keeps_its_name_and_loses_its_value(root: Path, archive: Path) -> None:
     with (root / "etc/kubernetes/kubelet.yaml").open("a", encoding="utf-8") as config:
         config.write('cpuManagerPolcyOptions: {full-pcpus-only: "true"}\n')
     collected(root, archive)
@@ -154,8 +157,7 @@ def test_a_misspelt_field_keeps_its_name_and_loses_its_value(root: Path, tmp_pat
     assert "cpuManagerPolicyOptions" in mooring("plan", "-f", EXAMPLES / "pods.yaml", "--node", archive).err
 
 
-def test_anonymous_archives_name_no_pod_namespace_node_or_service(with_state: Path, pods: Path, tmp_path: Path) -> None:
-    archive = tmp_path / "node.tar.gz"
+def test_anonymous_archives_name_no_pod_namespace_node_or_service(with_state: Path, pods: Path, archive: Path) -> None:
     collected(with_state, archive, "--pods", pods, "--anonymous")
     unpacked = gzip.decompress(archive.read_bytes()).lower()
     for name in (b"shop", b"customer", b"edge-7", b"billing"):
@@ -180,8 +182,7 @@ def test_an_archive_can_go_to_standard_output_with_the_summary_aside(root: Path)
     assert "machine" in answered.err
 
 
-def test_what_is_missing_is_reported_with_its_reason(root: Path, tmp_path: Path) -> None:
-    archive = tmp_path / "node.tar.gz"
+def test_what_is_missing_is_reported_with_its_reason(root: Path, archive: Path) -> None:
     collected(root, archive)
     found = parts(archive)
     assert found["pods"]["missing"] == "the cluster was not asked"
@@ -195,8 +196,8 @@ def test_a_file_that_may_not_be_read_is_a_warning_and_the_rest_is_packed(root: P
     assert "/proc/meminfo: is not packed: permission denied" in collected(root, tmp_path / "node.tar.gz").err
 
 
-def test_a_file_that_is_too_large_is_a_warning_and_the_rest_is_packed(with_state: Path, tmp_path: Path) -> None:
-    archive, state = tmp_path / "node.tar.gz", with_state / "var/lib/kubelet/cpu_manager_state"
+def test_a_file_that_is_too_large_is_a_warning_and_the_rest_is_packed(with_state: Path, archive: Path) -> None:
+    state = with_state / "var/lib/kubelet/cpu_manager_state"
     with state.open("r+b") as file:
         file.truncate(9 * 2**20)
     assert "var/lib/kubelet/cpu_manager_state: is not packed: larger than" in collected(with_state, archive).err
@@ -204,8 +205,8 @@ def test_a_file_that_is_too_large_is_a_warning_and_the_rest_is_packed(with_state
     assert parts(archive)["state files"]["missing"] == "no cpu_manager_state"
 
 
-def test_damaged_state_files_are_packed_byte_for_byte(root: Path, tmp_path: Path) -> None:
-    archive, damaged = tmp_path / "node.tar.gz", b'{"policyName":"static\xff\xfe'
+def test_damaged_state_files_are_packed_byte_for_byte(root: Path, archive: Path) -> None:
+    damaged = b'{"policyName":"static\xff\xfe'
     (root / "var/lib/kubelet").mkdir(parents=True)
     (root / "var/lib/kubelet/cpu_manager_state").write_bytes(damaged)
     collected(root, archive)
@@ -215,8 +216,7 @@ def test_damaged_state_files_are_packed_byte_for_byte(root: Path, tmp_path: Path
     assert mooring(*new, "--node", archive).document["startError"] == apart["startError"]
 
 
-def test_absolute_links_below_another_root_are_meant_below_it(root: Path, tmp_path: Path) -> None:
-    archive = tmp_path / "node.tar.gz"
+def test_absolute_links_below_another_root_are_meant_below_it(root: Path, tmp_path: Path, archive: Path) -> None:
     (root / "mnt/disk").mkdir(parents=True)
     (root / "mnt/disk/cpu_manager_state").write_text("{}", encoding="utf-8")
     (root / "var/lib").mkdir(parents=True)
@@ -247,8 +247,8 @@ def test_bad_input_is_one_line_and_no_archive(tmp_path: Path, arguments: tuple[s
     assert list(tmp_path.iterdir()) == []
 
 
-def test_documents_of_mooring_are_kept_whole(root: Path, tmp_path: Path) -> None:
-    archive, extra = tmp_path / "node.tar.gz", tmp_path / "devices.yaml"
+def test_documents_of_mooring_are_kept_whole(root: Path, tmp_path: Path, archive: Path) -> None:
+    extra = tmp_path / "devices.yaml"
     devices = {"kind": "NodeDevices", "devices": {"nvidia.com/gpu": {"pci": {"class": "0302", "vendor": "10de"}}}}
     extra.write_text(json.dumps(devices), encoding="utf-8")
     config = root / "etc/kubernetes/kubelet.yaml"
@@ -263,8 +263,7 @@ def test_documents_of_mooring_are_kept_whole(root: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.skipif(not Path("/sys/devices/system/cpu/online").exists(), reason="this computer has no sysfs to collect")
-def test_this_computer_can_be_collected(tmp_path: Path) -> None:
-    archive = tmp_path / "live.tar.gz"
+def test_this_computer_can_be_collected(archive: Path) -> None:
     collected(Path("/"), archive)
 
     def without_memory(document: Any) -> Any:
@@ -285,9 +284,9 @@ def test_what_is_no_version_is_not_packed(root: Path, tmp_path: Path, version: s
     assert answered.complaint == f"mooring: {problem}; write v1.34.4 or 1.34; known are 1.31 to 1.38"
 
 
-def test_the_example_is_the_made_up_node(with_state: Path, pods: Path, tmp_path: Path) -> None:
+def test_the_example_is_the_made_up_node(with_state: Path, pods: Path, tmp_path: Path, archive: Path) -> None:
     """Write it anew with MOORING_GOLDEN=write, and look at what changed."""
-    archive, example = tmp_path / "node.tar.gz", EXAMPLES / "node"
+    example = EXAMPLES / "node"
     collected(with_state, archive, "--pods", pods, "--kubelet-version", "v1.37.1")
     unpack(archive, tmp_path)
     if os.environ.get("MOORING_GOLDEN") == "write":
@@ -312,22 +311,8 @@ def unpacked(folder: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Path:
-    root, pods = make_root(tmp_path / "root"), write_pods(tmp_path / "pods.json", kubelet_pods())
-    archive = tmp_path / "node.tar.gz"
-    mooring(
-        "collect",
-        "--root",
-        root,
-        "--no-kubectl",
-        "--pods",
-        pods,
-        "--kubelet-version",
-        "v1.37.1",
-        "--to",
-        archive,
-        code=0,
-    )
+def node(root: Path, pods: Path, archive: Path) -> Path:
+    collected(root, archive, "--pods", pods, "--kubelet-version", "v1.37.1")
     return archive
 
 

@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 import yaml
-from tests.cli.command import CORPORA, EXAMPLES, NODE, PODS, ROOT, SMALL, Answered, mooring
+from tests.cli.command import AI, CORPORA, EXAMPLES, NODE, PODS, ROOT, SMALL, Answered, mooring
 from tests.cli.made_up_node import kubelet_pods, make_root, write_pods
 from tests.documents.validation import complaints
 
@@ -254,8 +254,6 @@ def test_a_plan_on_a_machine_that_cadvisor_cannot_describe_says_so() -> None:
 
 
 GOLDEN = Path(__file__).parent / "golden"
-HUGE = "sockets=2 numa=4 cores=64 threads=2 memory=256Gi hugepages-2Mi=2048 distances=10,12,32"
-AI = ("-f", str(EXAMPLES / "ai-pods.yaml"), "--machine", HUGE, "--config", str(EXAMPLES / "ai-kubelet.yaml"))
 MEMORY = ("-f", str(GOLDEN / "memory-pods.yaml"), *NODE[:2], "--config", str(GOLDEN / "memory.yaml"))
 CRASH = ("-f", str(GOLDEN / "crash-pods.yaml"), *NODE[:2], "--config", str(GOLDEN / "memory.yaml"))
 RESIZING = (*NODE[:2], "--config", str(EXAMPLES / "resizing-kubelet.yaml"))

@@ -6,14 +6,11 @@ import json
 import os
 import re
 import shutil
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.agent.pods.fault_injector import Fault, FaultInjector
 from tests.cli.command import EXAMPLES, ROOT, Answered, mooring
 
 from mooring.engine.checkpoint.device_file import HeldDevices, device_text
@@ -22,18 +19,16 @@ from mooring.engine.releases.rule import RELEASE_NAMES
 from mooring.explanations.codes import all_codes
 
 SOURCE = ROOT / "src" / "mooring"
-CONFIG = """
-apiVersion: kubelet.config.k8s.io/v1beta1
-kind: KubeletConfiguration
-cpuManagerPolicy: {policy}
-cpuManagerPolicyOptions: {options}
-memoryManagerPolicy: {memory}
-topologyManagerPolicy: restricted
-reservedSystemCPUs: "{reserved}"
-kubeReserved: {{memory: 924Mi}}
-reservedMemory: [{{numaNode: 0, limits: {{memory: 1Gi}}}}]
-featureGates: {{PodLevelResourceManagers: {pods}}}
-"""
+CONFIG = {
+    "kind": "KubeletConfiguration",
+    "cpuManagerPolicy": "static",
+    "memoryManagerPolicy": "Static",
+    "topologyManagerPolicy": "restricted",
+    "reservedSystemCPUs": "0",
+    "kubeReserved": {"memory": "924Mi"},
+    "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
+}
+STRICT = {"cpuManagerPolicyOptions": {"strict-cpu-reservation": "true"}}
 PODS = """
 apiVersion: v1
 kind: Pod
@@ -58,24 +53,9 @@ class Site:
         self.pods.write_text(PODS)
         mooring("plan", "-f", self.pods, *MACHINE, "--config", self.config(), "--save-state", self.root, code=0)
 
-    def config(
-        self,
-        *,
-        policy: str = "static",
-        memory: str = "Static",
-        reserved: str = "0",
-        options: str = "{}",
-        pods: bool = False,
-    ) -> Path:
+    def config(self, **changes: object) -> Path:
         path = self.folder / "kubelet.yaml"
-        flag = str(pods).lower()
-        path.write_text(
-            CONFIG.format(policy=policy, memory=memory, reserved=reserved, options=options, pods=flag)
-            if memory == "Static"
-            else CONFIG.format(policy=policy, memory=memory, reserved=reserved, options=options, pods=flag).replace(
-                "reservedMemory", "# "
-            )
-        )
+        path.write_text(json.dumps({**CONFIG, **changes}))
         return path
 
     def doctor(self, *more: str | Path, config: Path | None = None, machine: tuple[str, ...] = MACHINE) -> Answered:
@@ -123,7 +103,7 @@ def test_a_directory_without_files_is_a_fresh_start(site: Site) -> None:
 
 def test_nothing_is_written_without_write(site: Site) -> None:
     before = site.files
-    answer = site.doctor(config=site.config(reserved="0-1"))
+    answer = site.doctor(config=site.config(reservedSystemCPUs="0-1"))
     assert answer.code == 1
     assert "1. Stop the kubelet" in answer.out
     assert site.files == before
@@ -132,10 +112,10 @@ def test_nothing_is_written_without_write(site: Site) -> None:
 @pytest.mark.parametrize(
     ("change", "code", "kept"),
     [
-        ({"policy": "none"}, "MOOR-305", 0),
-        ({"memory": "None"}, "MOOR-305", 0),
-        ({"reserved": "0-1"}, "MOOR-313", 1),
-        ({"options": '{strict-cpu-reservation: "true"}'}, "MOOR-314", 2),
+        ({"cpuManagerPolicy": "none"}, "MOOR-305", 0),
+        ({"memoryManagerPolicy": "None", "reservedMemory": []}, "MOOR-305", 0),
+        ({"reservedSystemCPUs": "0-1"}, "MOOR-313", 1),
+        (STRICT, "MOOR-314", 2),
     ],
     ids=["cpu-none", "memory-none", "reserved", "strict"],
 )
@@ -159,8 +139,7 @@ def test_a_changed_configuration_is_repaired_and_sound(
 
 
 def test_there_and_back_keeps_both_backups(site: Site) -> None:
-    strict = '{strict-cpu-reservation: "true"}'
-    site.doctor("--write", config=site.config(options=strict))
+    site.doctor("--write", config=site.config(**STRICT))
     assert codes(site.doctor("--write", "-o", "json")) == ["MOOR-315"]
     assert {"cpu_manager_state.bak-1", "cpu_manager_state.bak-2"} <= set(site.files)
     assert site.files["cpu_manager_state"] == site.files["cpu_manager_state.bak-1"]
@@ -179,9 +158,9 @@ def test_a_smaller_machine_names_everything_that_is_gone(site: Site) -> None:
 
 
 def test_running_pods_are_called_by_their_names_and_told_what_they_get(site: Site) -> None:
-    answer = site.doctor("--active", site.pods, config=site.config(reserved="0-1"))
+    answer = site.doctor("--active", site.pods, config=site.config(reservedSystemCPUs="0-1"))
     assert "default/web/app  MOOR-313  loses CPUs 1,5: CPU 1 is reserved; gets CPUs 2,6 after the start" in answer.out
-    document = site.doctor("--active", site.pods, "-o", "json", config=site.config(reserved="0-1")).document
+    document = site.doctor("--active", site.pods, "-o", "json", config=site.config(reservedSystemCPUs="0-1")).document
     assert document["afterwards"] == [
         {"uid": "6a1f", "namespace": "default", "name": "web", "container": "app", "cpus": "2,6", "refused": ""},
         {"uid": "81c2", "namespace": "default", "name": "cache", "container": "app", "cpus": "4", "refused": ""},
@@ -240,7 +219,7 @@ def test_stale_entries_are_noted_and_left_to_the_kubelet(site: Site, tmp_path: P
 
 
 def test_a_configuration_that_stops_the_kubelet_before_is_said_to_do_so(site: Site) -> None:
-    answer = site.doctor("--write", config=site.config(reserved="0,99"))
+    answer = site.doctor("--write", config=site.config(reservedSystemCPUs="0,99"))
     assert answer.code == 1
     assert "MOOR-350" in answer.out
     assert "MOOR-233" in answer.out
@@ -259,7 +238,7 @@ def test_a_running_kubelet_is_noticed(site: Site, monkeypatch: pytest.MonkeyPatc
         return real(path, flags, mode)
 
     monkeypatch.setattr(os, "open", disturbed)
-    answer = site.doctor("--write", config=site.config(reserved="0-1"))
+    answer = site.doctor("--write", config=site.config(reservedSystemCPUs="0-1"))
     assert answer.code == 2
     assert "was changed while it was read; stop the kubelet first" in answer.complaint
     assert site.files["cpu_manager_state"] == b"the kubelet writes"
@@ -269,7 +248,7 @@ def test_a_running_kubelet_is_noticed(site: Site, monkeypatch: pytest.MonkeyPatc
 def test_a_directory_that_cannot_be_written_is_bad_input(site: Site) -> None:
     before = site.files
     site.root.chmod(0o500)
-    answer = site.doctor("--write", config=site.config(reserved="0-1"))
+    answer = site.doctor("--write", config=site.config(reservedSystemCPUs="0-1"))
     site.root.chmod(0o700)
     assert answer.code == 2
     assert "cannot be written" in answer.complaint
@@ -306,11 +285,9 @@ spec:
 @pytest.fixture
 def pod_level(site: Site) -> Site:
     site.pods.write_text(POD_LEVEL)
-    text = site.config(pods=True).read_text() + "topologyManagerScope: pod\n"
-    (site.folder / "pods-on.yaml").write_text(text)
-    mooring(
-        "plan", "-f", site.pods, *MACHINE, "--config", site.folder / "pods-on.yaml", "--save-state", site.root, code=0
-    )
+    config = site.config(topologyManagerScope="pod", featureGates={"PodLevelResourceManagers": True})
+    config = config.rename(site.folder / "pods-on.yaml")
+    mooring("plan", "-f", site.pods, *MACHINE, "--config", config, "--save-state", site.root, code=0)
     return site
 
 
@@ -354,7 +331,7 @@ def test_an_older_kubelet_answers_in_its_own_words(site: Site) -> None:
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
 def test_text_fits_the_terminal(site: Site, columns: int) -> None:
-    config = site.config(reserved="0-1")
+    config = site.config(reservedSystemCPUs="0-1")
     mooring("doctor", "--state", "root", *MACHINE, "--config", config, columns=columns, code=2)
     found = mooring(
         "doctor", "--state", site.root, *MACHINE, "--config", config, "--active", site.pods, columns=columns
@@ -398,14 +375,6 @@ def test_lint_asks_the_machine_and_not_the_files(site: Site, tmp_path: Path) -> 
 # ``mooring doctor`` names what one file has lost from the other, from the running pods and from the device record.
 
 
-CONFIG_TOGETHER = """\
-kind: KubeletConfiguration
-cpuManagerPolicy: static
-memoryManagerPolicy: Static
-reservedSystemCPUs: "0"
-kubeReserved: {memory: 924Mi}
-reservedMemory: [{numaNode: 0, limits: {memory: 1Gi}}]
-"""
 POD = """\
 kind: Pod
 metadata: {name: pNUMBER, uid: uid-NUMBER}
@@ -419,27 +388,39 @@ class Node:
 
     def __init__(self, folder: Path) -> None:
         self.root, self.pods, self.config = folder / "root", folder / "pods.yaml", folder / "kubelet.yaml"
-        self.config.write_text(CONFIG_TOGETHER, encoding="utf-8")
+        self.configure("none")
         pods = [POD.replace("NUMBER", str(n)).replace("CPUS", "500m" if n == 7 else "4") for n in range(8)]
         self.pods.write_text("---\n".join(pods), encoding="utf-8")
         mooring("plan", "-f", self.pods, *self._node(), "--save-state", self.root, code=0)
+
+    def configure(self, alignment: str) -> None:
+        self.config.write_text(json.dumps({**CONFIG, "topologyManagerPolicy": alignment}))
 
     def _node(self) -> tuple[str | Path, ...]:
         return ("--machine", "epyc-7763-2s-nps4", "--config", self.config)
 
     def doctor(self, *more: str | Path) -> Answered:
-        return self.doctor_in_words("-o", "json", *more)
-
-    def doctor_in_words(self, *more: str | Path) -> Answered:
         return mooring("doctor", "--state", self.root, *self._node(), *more)
 
-    def truncate(self, file: str, after: str) -> None:
-        text = (self.root / file).read_text(encoding="utf-8")
-        (self.root / file).write_text(text[: text.index(after) + len(after)], encoding="utf-8")
+    def problems(self, *more: str | Path) -> dict[str, list[str]]:
+        """Return each problem's code with the uids of the containers that it names."""
+        problems = self.doctor("-o", "json", *more).document["problems"]
+        return {one["code"]: sorted(entry["uid"] for entry in one["containers"]) for one in problems}
 
-    def record(self, text: str) -> None:
+    def truncate(self, file: str, after: str) -> None:
+        """End a file after a text; without one it goes away."""
+        text = (self.root / file).read_text(encoding="utf-8")
+        (self.root / file).unlink()
+        if after:
+            (self.root / file).write_text(text[: text.index(after) + len(after)], encoding="utf-8")
+
+    def record(self, *held: HeldDevices) -> None:
         (self.root / RECORD).parent.mkdir()
-        (self.root / RECORD).write_text(text, encoding="utf-8")
+        (self.root / RECORD).write_text(device_text(list(held), {}))
+
+
+def held(number: int | str, device: str, node: int = 0) -> HeldDevices:
+    return HeldDevices(f"uid-{number}", "app", "v.com/gpu", {node: (device,)})
 
 
 @pytest.fixture
@@ -447,95 +428,85 @@ def node(tmp_path: Path) -> Node:
     return Node(tmp_path)
 
 
-def concerned(answer: Answered, code: str) -> list[str]:
-    """Return the uids of the containers that a problem names; fails where the problem is missing."""
-    (found,) = [one for one in answer.document["problems"] if one["code"] == code]
-    return sorted(entry["uid"] for entry in found["containers"])
+CPU_FILE, MEMORY_FILE = "cpu_manager_state", "memory_manager_state"
+EVERY = list(range(8))
 
 
-def test_a_missing_cpu_file_is_not_sound_while_the_memory_file_has_containers(node: Node) -> None:
-    (node.root / "cpu_manager_state").unlink()
-    answer = node.doctor()
+@pytest.mark.parametrize(
+    ("cut", "recorded", "code", "numbers"),
+    [
+        ({CPU_FILE: ""}, [], "MOOR-345", EVERY),
+        ({CPU_FILE: '"uid-1":{'}, [], "MOOR-346", EVERY[1:]),
+        ({MEMORY_FILE: '"machineState"'}, [], "MOOR-346", EVERY[:7]),
+        ({CPU_FILE: "", MEMORY_FILE: ""}, [held("gpu", "a")], "MOOR-345", ["gpu"]),
+    ],
+    ids=["missing", "truncated", "truncated-memory", "only-the-device-record"],
+)
+def test_containers_that_a_file_has_lost_are_named(
+    node: Node, cut: dict[str, str], recorded: list[HeldDevices], code: str, numbers: list[int | str]
+) -> None:
+    if recorded:
+        node.record(*recorded)
+    for file, after in cut.items():
+        node.truncate(file, after)
+    assert node.problems()[code] == [f"uid-{number}" for number in numbers]
+    answer = node.doctor("-o", "json")
     assert (answer.code, answer.document["sound"]) == (1, False)
-    assert concerned(answer, "MOOR-345") == [f"uid-{n}" for n in range(8)]
 
 
 def test_running_pods_tell_which_containers_have_exclusive_cpus(node: Node) -> None:
-    (node.root / "cpu_manager_state").unlink()
+    node.truncate(CPU_FILE, "")
     few = node.pods.with_name("few.yaml")
     few.write_text("---".join(node.pods.read_text(encoding="utf-8").split("---")[6:]), encoding="utf-8")
-    assert concerned(node.doctor("--active", few), "MOOR-345") == ["uid-6"]
+    assert node.problems("--active", few)["MOOR-345"] == ["uid-6"]
 
 
-def test_the_containers_that_a_truncated_file_has_lost_are_named(node: Node) -> None:
-    node.truncate("cpu_manager_state", '"uid-1":{')
-    answer = node.doctor()
-    assert answer.code == 1
-    assert concerned(answer, "MOOR-346") == [f"uid-{n}" for n in range(1, 8)]
-
-
-def test_a_truncated_memory_file_is_completed_from_the_cpu_file(node: Node) -> None:
-    node.truncate("memory_manager_state", '"machineState"')
-    assert concerned(node.doctor(), "MOOR-346") == [f"uid-{n}" for n in range(7)]
-
-
-@pytest.mark.parametrize("file", ["cpu_manager_state", "memory_manager_state"])
+@pytest.mark.parametrize("file", [CPU_FILE, MEMORY_FILE])
 def test_a_lost_entry_is_named_with_the_file_that_lacks_it(node: Node, file: str) -> None:
     node.truncate(file, '"uid-1":{')
-    rows = [line.split(maxsplit=1) for line in node.doctor_in_words().out.splitlines()]
+    rows = [line.split(maxsplit=1) for line in node.doctor().out.splitlines()]
     (outcome,) = [row[1] for row in rows if row and row[0] == "uid-3/app"]
     assert outcome.endswith(f"has no readable entry in {file}"), outcome
 
 
-def test_the_device_record_names_containers_that_both_files_have_lost(node: Node) -> None:
-    node.record(device_text([HeldDevices("uid-gpu", "app", "v.com/gpu", {0: ("a",)})], {}))
-    for file in ("cpu_manager_state", "memory_manager_state"):
-        (node.root / file).unlink()
-    assert concerned(node.doctor(), "MOOR-345") == ["uid-gpu"]
-
-
 def test_a_running_container_without_its_devices_in_the_record_is_named(node: Node) -> None:
-    node.record(device_text([HeldDevices("other", "app", "v.com/gpu", {0: ("a",)})], {}))
+    node.record(held("other", "a"))
     text = node.pods.read_text(encoding="utf-8")
     node.pods.write_text(text.replace("memory: 1Gi", "memory: 1Gi, v.com/gpu: 1", 1), encoding="utf-8")
-    assert concerned(node.doctor("--active", node.pods), "MOOR-348") == ["uid-0"]
+    assert node.problems("--active", node.pods)["MOOR-348"] == ["uid-0"]
 
 
 def test_a_damaged_device_record_is_a_warning(node: Node) -> None:
-    node.record('{"Data":')
-    answer = node.doctor()
-    assert concerned(answer, "MOOR-347") == []
-    assert answer.code == 0
+    node.record()
+    (node.root / RECORD).write_text('{"Data":')
+    assert node.problems() == {"MOOR-347": []}
+    assert node.doctor().code == 0
 
 
 def test_files_of_one_moment_are_sound(node: Node) -> None:
-    answer = node.doctor("--active", node.pods)
-    assert (answer.code, answer.document["problems"]) == (0, [])
-
-
-def entry(number: int, device: str, node: int = 0) -> HeldDevices:
-    return HeldDevices(f"uid-{number}", "app", "v.com/gpu", {node: (device,)})
+    assert node.problems("--active", node.pods) == {}
+    assert node.doctor("--active", node.pods).code == 0
 
 
 def test_a_device_in_the_entries_of_two_running_pods_is_named(node: Node) -> None:
-    node.record(device_text([entry(0, "a"), entry(1, "a"), entry(2, "b"), entry(9, "b")], {}))
-    answer = node.doctor("--active", node.pods)
-    assert concerned(answer, "MOOR-349") == ["uid-0", "uid-1"]
-    assert answer.code == 0
+    node.record(held(0, "a"), held(1, "a"), held(2, "b"), held(9, "b"))
+    assert node.problems("--active", node.pods)["MOOR-349"] == ["uid-0", "uid-1"]
+    assert node.doctor("--active", node.pods).code == 0
 
 
 def test_devices_elsewhere_than_the_cpus_are_named_under_a_policy_that_refuses_them(node: Node) -> None:
-    node.record(device_text([entry(0, "a", 0), entry(1, "b", 3)], {}))
-    assert "MOOR-352" not in {one["code"] for one in node.doctor("--active", node.pods).document["problems"]}
-    node.config.write_text(f"{CONFIG_TOGETHER}topologyManagerPolicy: single-numa-node\n", encoding="utf-8")
-    assert concerned(node.doctor("--active", node.pods), "MOOR-352") == ["uid-1"]
+    node.record(held(0, "a"), held(1, "b", 3))
+    assert "MOOR-352" not in node.problems("--active", node.pods)
+    node.configure("single-numa-node")
+    assert node.problems("--active", node.pods)["MOOR-352"] == ["uid-1"]
 
 
 # ``mooring heal``: what it writes before a kubelet starts, what it never touches, what it notes and sends.
 
 
 UIDS = {f"00000000-0000-0000-0000-00000000000{number}": cpus for number, cpus in enumerate(("2-3", "4-5", "6-7"))}
-STATE = ("cpu_manager_state", "memory_manager_state")
+STATE = (CPU_FILE, MEMORY_FILE)
+EVENTS = "POST /api/v1/namespaces/default/events"
 
 
 class Computer:
@@ -588,6 +559,7 @@ def test_a_sound_state_is_not_touched(computer: Computer) -> None:
     answer = computer.heal()
     assert (answer.code, answer.err) == (0, "")
     assert "kubelet v1.37.2 starts on these files; nothing is written" in " ".join(answer.out.split())
+    assert computer.heal("-o", "json").document["starts"] is True
     assert computer.files == before
     assert not computer.record.exists()
 
@@ -685,54 +657,15 @@ def test_a_torn_record_does_not_keep_a_repair_from_being_noted(computer: Compute
     assert len(json.loads(computer.record.read_text())["events"]) == 1
 
 
-def test_as_json_a_sound_state_is_not_touched_either(computer: Computer) -> None:
-    before = computer.files
-    assert computer.heal("-o", "json").document["starts"] is True
-    assert computer.files == before
-    assert not computer.record.exists()
-
-
-@contextmanager
-def api_server(folder: Path, status: int) -> Iterator[tuple[Path, list[Any]]]:
-    """Serve an API server that takes events, or none; yield a kubeconfig, and what came."""
-    came: list[Any] = []
-
-    class Answering(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            came.append((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
-            self.send_response(status)
-            self.send_header("Content-Length", "2")
-            self.end_headers()
-            self.wfile.write(b"{}")
-
-        def log_message(self, *_words: object) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Answering) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        named = {"name": "x", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}
-        context = {"name": "x", "context": {"cluster": "x", "user": "x"}}
-        config = {"clusters": [named], "contexts": [context], "users": [{"name": "x", "user": {}}]}
-        kubeconfig = folder / "kubeconfig"
-        kubeconfig.write_text(json.dumps({**config, "current-context": "x", "kind": "Config", "apiVersion": "v1"}))
-        try:
-            yield kubeconfig, came
-        finally:
-            server.shutdown()
-            thread.join()
-
-
 def test_what_is_noted_is_sent_once_as_events_of_the_node(computer: Computer, tmp_path: Path) -> None:
     computer.tear()
     assert computer.heal().code == 0
-    with api_server(tmp_path, 503) as (kubeconfig, _):
-        assert computer.heal("--report", kubeconfig, "--node-name", "node-7").code == 2
-    with api_server(tmp_path, 201) as (kubeconfig, came):
-        assert computer.heal("--report", kubeconfig, "--node-name", "node-7").code == 0
-        assert computer.heal("--report", kubeconfig, "--node-name", "node-7").code == 0
-    ((path, event),) = came
-    assert path == "/api/v1/namespaces/default/events"
+    with FaultInjector() as cluster:
+        report = ("--report", cluster.kubeconfig(tmp_path / "kubeconfig"), "--node-name", "node-7")
+        cluster.fail(EVENTS, Fault(503))
+        assert [computer.heal(*report).code for _ in range(3)] == [2, 0, 0]
+    refused, event = (request.body for request in cluster.asked(EVENTS))
+    assert refused == event
     assert (event["reason"], event["involvedObject"]["name"]) == ("StateHealed", "node-7")
     assert "cpu_manager_state (replaced); MOOR-301; lost: nothing" in event["message"]
 

@@ -1,4 +1,4 @@
-"""Kubelet configurations and Mooring's own document."""
+"""Configurations of kubelets: fields, types, values that no kubelet takes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from mooring.engine.core.config import FIXABLE_DEFECTS, KubeletConfig, MooringConfig, ReservedMemory
+from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.inputs.configuration.kubelet_config import DURATIONS, KNOWN, READ, kubelet_config
-from mooring.inputs.configuration.mooring_config import mooring_config
 from mooring.inputs.configuration.node_configuration import NodeConfiguration, load_config
 
 FULL = """
@@ -203,6 +202,49 @@ def test_wrong_types_are_refused_with_field_and_remedy(fields: Mapping[str, Any]
 
 
 @pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        ("memoryManagerPolicy: static", "1:1: 'static' is not a value; did you mean Static?"),
+        ("topologyManagerScope: node", "1:1: 'node' is not a value; known are container, pod"),
+        (
+            "topologyManagerPolicyOptions: {prefer-closest-numa: 'true'}",
+            "1:32: 'prefer-closest-numa' is not an option; did you mean prefer-closest-numa-nodes?",
+        ),
+        ("cpuManagerPolicyOptions: {full-pcpus-only: 'on'}", "1:27: 'on' is not a truth value; did you mean \"true\"?"),
+        ("featureGates: {MemoryQos: true}", "1:16: 'MemoryQos' is not a feature gate; did you mean MemoryQoS?"),
+        ("systemReserved: {memory: 1 Gi}", "1:18: '1 Gi' is not a quantity; write one such as 2, \"500m\" or 4Gi"),
+        (
+            "evictionHard: {memory.available: low}",
+            "1:16: 'low' is not a quantity; write one such as 2, \"500m\" or 4Gi",
+        ),
+        ("--cpu-manager-policy=Static", "1: 'Static' is not a value; did you mean static?"),
+        ("reservedSystemCPUs: 0..3", "1:1: '0..3' is not a list of CPUs; write one such as 0-3,8"),
+    ],
+)
+def test_a_value_that_no_kubelet_takes_is_named_with_its_place(tmp_path: Path, text: str, warning: str) -> None:
+    found = [one for one in load(tmp_path, text).findings if one.code == "MOOR-515"]
+    assert [one.message.partition("config-0.yaml:")[2] for one in found] == [warning]
+
+
+def test_values_that_some_kubelet_takes_are_not_named(tmp_path: Path) -> None:
+    text = """\
+cpuManagerPolicy: static
+cpuManagerPolicyOptions: {full-pcpus-only: T, distribute-cpus-across-cores: "0"}
+memoryManagerPolicy: ""
+topologyManagerPolicyOptions: {max-allowable-numa-nodes: "12"}
+featureGates: {AllAlpha: true, MemoryManager: true}
+evictionHard: {memory.available: 5%, nodefs.available: 1Gi}
+reservedSystemCPUs: ""
+"""
+    assert load(tmp_path, text).findings == ()
+    [found] = load(tmp_path, '{"kubeletconfig": {"cpuManagerPolicy": "Static"}}').findings
+    assert (found.subject, found.message.rpartition("yaml:")[2]) == (
+        "kubeletconfig.cpuManagerPolicy",
+        "1:20: 'Static' is not a value; did you mean static?",
+    )
+
+
+@pytest.mark.parametrize(
     ("text", "nanos"),
     [
         ("10s", 10**10),
@@ -229,32 +271,6 @@ def test_moorings_document_may_stand_beside_or_apart(tmp_path: Path) -> None:
     expected = NodeConfiguration(EXPECTED, mooring, fields=WRITTEN)
     assert load(tmp_path, f"{own}---\n{FULL}") == expected
     assert load(tmp_path, FULL, own) == expected
-
-
-@pytest.mark.parametrize("name", sorted(FIXABLE_DEFECTS))
-def test_every_known_defect_can_be_named(name: str) -> None:
-    assert mooring_config({"fixedDefects": [name]}, source="m.yaml").fixed_defects == {name}
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ({"apiVersion": "v2"}, "m.yaml: apiVersion: 'v2' is not supported; write mooring/v1alpha1"),
-        ({"fixedDefect": []}, "m.yaml: fixedDefect: 'fixedDefect' is not known; did you mean fixedDefects?"),
-        (
-            {"fixedDefects": ["odd-uncor"]},
-            "m.yaml: fixedDefects[0]: 'odd-uncor' is not known; did you mean odd-uncore?",
-        ),
-        ({"fixedDefects": ["xyz"]}, "'xyz' is not known; known are average-sizes, claim-loop, exact-mask-reuse"),
-        ({"extensions": ["pluginz"]}, "m.yaml: extensions[0]: 'pluginz' is not known; did you mean plugins?"),
-        ({"fixedDefects": [1]}, "m.yaml: fixedDefects[0]: must be a string, not a number; put it in quotes"),
-        ({"fixedDefects": "odd-uncore"}, "m.yaml: fixedDefects: must be a list, not a string"),
-    ],
-)
-def test_moorings_own_document_is_checked_strictly(content: Mapping[str, Any], message: str) -> None:
-    with pytest.raises(InputError) as error:
-        mooring_config(content, source="m.yaml")
-    assert message in str(error.value)
 
 
 @pytest.mark.parametrize(

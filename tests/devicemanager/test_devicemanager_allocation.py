@@ -1,4 +1,4 @@
-"""Taking devices, rule by rule of topology-manager.md section 7.1."""
+"""Taking devices, rule by rule of topology-manager.md section 7.1, and by a rule that a plugin declares."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.engine.core.bits import NUMAMask
+from mooring.engine.core.decision import AllocationError
 from mooring.engine.core.pod import Container, ContainerKind, Pod
 from mooring.engine.core.quantity import Quantity
-from mooring.engine.devicemanager.allocation import DeviceError, DevicesAllocated, allocate, drop_stale
-from mooring.engine.devicemanager.state import Device, DeviceState, ReusableDevices
+from mooring.engine.devicemanager.allocation import allocate, drop_stale, preferred
+from mooring.engine.devicemanager.state import Device, DeviceState, Preference, ReusableDevices
 
 GPU = "vendor.example/gpu"
 NIC = "vendor.example/nic"
@@ -34,8 +35,8 @@ def served(
     reusable = ReusableDevices()
     for one in containers:
         answer = allocate(state, reusable, Pod(uid, uid, containers=containers), one, affinity)
-        assert isinstance(answer, DevicesAllocated), answer
-        state, reusable = answer.state, answer.reusable
+        assert not isinstance(answer, AllocationError), answer
+        state, reusable = answer
     return state, reusable
 
 
@@ -86,14 +87,14 @@ def test_equally_near_devices_are_taken_as_a_random_draw_most_often_takes_them(
 def test_a_resource_without_a_healthy_device_is_an_error_of_its_own() -> None:
     devices = (Device("g0", (0,), healthy=False), Device("g1", (1,), healthy=False))
     answer = allocate(DeviceState({GPU: devices}), ReusableDevices(), Pod("p", "p"), asking("c", 1), None)
-    assert answer == DeviceError(f"no healthy devices present; cannot allocate unhealthy devices {GPU}")
+    assert answer == AllocationError(f"no healthy devices present; cannot allocate unhealthy devices {GPU}")
 
 
 def kept(before: DeviceState, count: int, *, sources_ready: bool) -> str:
     """Ask for a container that holds devices already; return why it cannot keep them."""
     whole = Pod("pod", "pod", containers=(asking("c", count),))
     answer = allocate(before, ReusableDevices(), whole, whole.containers[0], None, sources_ready=sources_ready)
-    return answer.message if isinstance(answer, DeviceError) else ""
+    return answer.message if isinstance(answer, AllocationError) else ""
 
 
 def test_a_container_that_asks_for_another_number_than_it_holds_is_refused() -> None:
@@ -128,7 +129,7 @@ def test_resources_are_served_together_or_not_at_all() -> None:
     limits = {GPU: Quantity.parse("1"), NIC: Quantity.parse("2")}
     one = Container("c", APP, limits, limits)
     answer = allocate(DeviceState(devices), ReusableDevices(), Pod("p", "p", containers=(one,)), one, None)
-    assert isinstance(answer, DeviceError)
+    assert isinstance(answer, AllocationError)
     assert NIC in answer.message
 
 
@@ -150,9 +151,9 @@ def test_apps_and_sidecars_never_share_a_device(
     whole = Pod("pod", "pod", containers=tuple(containers))
     for one in containers:
         answer = allocate(state, reusable, whole, one, affinity)
-        if isinstance(answer, DeviceError):
+        if isinstance(answer, AllocationError):
             continue
-        state, reusable = answer.state, answer.reusable
+        state, reusable = answer
         assert len(held(state, one.name)) == one.limits[GPU].units
     lasting = [held(state, one.name) for one in containers if one.kind is not INIT]
     assert sum(map(len, lasting)) == len(set().union(*lasting))
@@ -164,3 +165,63 @@ def test_a_resource_that_is_not_registered_is_not_looked_at(count: int) -> None:
     before = DeviceState({GPU: EIGHT})
     state, _ = served(before, asking("c", count, resource="vendor.example/unknown"))
     assert state is before
+
+
+def rooted_gpus(roots: str, nodes: str) -> tuple[Device, ...]:
+    """Return a GPU for each letter of ``roots``, near the NUMA node of the digit below it."""
+    return tuple(
+        Device(f"g{index}", (int(node),), root=f"pci0000:{root}0")
+        for index, (root, node) in enumerate(zip(roots, nodes, strict=True))
+    )
+
+
+def taken(devices: tuple[Device, ...], count: int, rule: Preference, affinity: int | None = None) -> set[str]:
+    limits = {GPU: Quantity.parse(str(count))}
+    pod = Pod("u", "p", containers=(Container("c", ContainerKind.APP, limits, limits),))
+    mask = None if affinity is None else NUMAMask(affinity)
+    state = DeviceState({GPU: devices}, preferences={GPU: rule})
+    found = allocate(state, ReusableDevices(), pod, pod.containers[0], mask)
+    assert not isinstance(found, AllocationError)
+    return set(found[0].held_by("u", "c", GPU))
+
+
+def test_packed_takes_the_smallest_root_that_has_enough() -> None:
+    assert taken(rooted_gpus("aaabbc", "000000"), 2, Preference.PACKED) == {"g3", "g4"}
+    assert taken(rooted_gpus("aaabbc", "000000"), 4, Preference.PACKED) == {"g0", "g1", "g2", "g5"}
+
+
+def test_packed_chooses_among_the_near_devices_only() -> None:
+    assert taken(rooted_gpus("aabbcc", "001101"), 2, Preference.PACKED, affinity=2) == {"g2", "g3"}
+    assert taken(rooted_gpus("abbcc", "10000"), 2, Preference.PACKED, affinity=2) == {"g0", "g1"}
+
+
+def test_aligned_takes_one_node_before_one_root() -> None:
+    assert taken(rooted_gpus("aabbcc", "011122"), 2, Preference.ALIGNED) == {"g4", "g5"}
+    assert taken(rooted_gpus("aabb", "0101"), 2, Preference.ALIGNED) in ({"g0", "g2"}, {"g1", "g3"})
+    assert taken(rooted_gpus("aabb", "0101"), 2, Preference.PACKED) in ({"g0", "g1"}, {"g2", "g3"})
+
+
+def test_a_rule_that_nobody_has_declared_changes_nothing() -> None:
+    devices = rooted_gpus("ab", "01")
+    assert preferred(devices, (), 1, Preference.PLUGIN) is None
+    assert taken(devices, 1, Preference.PLUGIN) == {"g0"}
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from("012")), min_size=1, max_size=10),
+    st.integers(1, 10),
+    st.sampled_from([Preference.PACKED, Preference.ALIGNED]),
+    st.one_of(st.none(), st.integers(1, 7)),
+)
+def test_a_rule_takes_what_is_asked_and_as_many_near_devices_as_the_kubelet(
+    places: list[tuple[str, str]], count: int, rule: Preference, affinity: int | None
+) -> None:
+    devices = rooted_gpus("".join(root for root, _ in places), "".join(node for _, node in places))
+    count = min(count, len(devices))
+    with_rule, without = (taken(devices, count, one, affinity) for one in (rule, Preference.PLUGIN))
+
+    def near(ids: set[str]) -> int:
+        return sum(1 for one in devices if one.id in ids and (affinity is None or one.mask & affinity))
+
+    assert len(with_rule) == count
+    assert near(with_rule) == near(without)

@@ -16,7 +16,6 @@ from mooring.inputs.machines.isolation import read_isolation
 from mooring.inputs.machines.loader import machine_of
 from mooring.inputs.machines.tree import (
     FolderTree,
-    KubeletHere,
     KubeletProcess,
     Tree,
     kubelet_arguments,
@@ -134,7 +133,7 @@ def test_a_kubelet_inside_a_container_or_one_that_has_ended_is_not_meant() -> No
         "proc/4/status": b"Name:\tkubelet\nNSpid:\t4\n",
     }
     tree = ArchiveTree("x", files)
-    assert kubelet_here(tree) == KubeletHere(KubeletProcess(4, ()))
+    assert kubelet_here(tree) == (KubeletProcess(4, ()), "")
     assert still_runs(tree, KubeletProcess(4, ()))
     assert not still_runs(tree, KubeletProcess(4, ("--v=1",)))
     assert not still_runs(tree, KubeletProcess(5, ()))
@@ -146,19 +145,19 @@ def test_a_program_that_has_the_kubelet_in_it_is_known_by_name() -> None:
         "proc/8/comm": b"k3s-server\n",
         "proc/8/cmdline": b"/usr/local/bin/k3s server\0\0",
     }
-    assert kubelet_here(ArchiveTree("x", files)) == KubeletHere(embedding="k3s-server")
+    assert kubelet_here(ArchiveTree("x", files)) == (None, "k3s-server")
     nested = {**files, "proc/8/status": b"NSpid:\t8\t1\n"}
-    assert kubelet_here(ArchiveTree("x", nested)) == KubeletHere()
+    assert kubelet_here(ArchiveTree("x", nested)) == (None, "")
     # A kubelet of its own counts more, also when it came later.
     both = {**files, "proc/9/comm": b"kubelet\n", "proc/9/cmdline": b"kubelet\0--v=2\0"}
-    assert kubelet_here(ArchiveTree("x", both)) == KubeletHere(KubeletProcess(9, ("--v=2",)))
+    assert kubelet_here(ArchiveTree("x", both)) == (KubeletProcess(9, ("--v=2",)), "")
 
 
 def test_a_look_for_the_kubelet_reads_each_process_once(monkeypatch: pytest.MonkeyPatch) -> None:
     tree = ArchiveTree("x", {f"proc/{number}/comm": b"init\n" for number in range(5)})
     read = Mock(wraps=tree.read)
     monkeypatch.setattr(tree, "read", read)
-    assert kubelet_here(tree) == KubeletHere()
+    assert kubelet_here(tree) == (None, "")
     assert [one.args for one in read.call_args_list] == [(f"proc/{number}/comm",) for number in range(5)]
 
 

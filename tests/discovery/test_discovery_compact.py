@@ -10,9 +10,9 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.topology import discover_topology
 from mooring.inputs.machines.archive import ArchiveTree
+from mooring.inputs.machines.cadvisor import read_machine_info
 from mooring.inputs.machines.compact import parse_compact
-from mooring.inputs.machines.hardware.machine import read_hardware
-from mooring.inputs.machines.kubelet_view import read_machine_info
+from mooring.inputs.machines.hardware import read_hardware
 
 GIB = 2**30
 EXAMPLE = "sockets=2 numa=4 cores=16 threads=2 l3=8 memory=64Gi"
@@ -243,20 +243,20 @@ def sysfs_of(machine: Machine) -> ArchiveTree:
 def test_both_views_are_what_the_readers_find_in_such_a_machine(text: str) -> None:
     machine = parse_compact(text)
     tree = sysfs_of(machine)
-    answer = read_machine_info(tree)
-    assert answer.info_error == answer.topology_error == ""
+    seen_info, *errors = read_machine_info(tree)
+    assert errors == ["", ""]
     assert machine.hardware is not None
     seen = [
         (node.node_id, node.memory, node.hugepages, node.distances, node.caches != (), shape_of(node.cores))
-        for node in answer.info.topology
+        for node in seen_info.topology
     ]
     made = [
         (node.node_id, node.memory, node.hugepages, node.distances, node.caches != (), shape_of(node.cores))
         for node in machine.info.topology
     ]
     assert seen == made
-    assert (answer.info.num_cores, answer.info.num_sockets) == (machine.info.num_cores, machine.info.num_sockets)
-    assert answer.info.hugepages == machine.info.hugepages
+    assert (seen_info.num_cores, seen_info.num_sockets) == (machine.info.num_cores, machine.info.num_sockets)
+    assert seen_info.hugepages == machine.info.hugepages
     found = read_hardware(tree)
     assert (found.num_cores, found.num_packages, found.num_l3) == (
         machine.hardware.num_cores,

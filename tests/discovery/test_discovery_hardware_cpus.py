@@ -8,7 +8,7 @@ from mooring.engine.core.bits import mask_of
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Hardware, HardwareCPU
 from mooring.inputs.machines.archive import ArchiveTree
-from mooring.inputs.machines.hardware.machine import read_hardware
+from mooring.inputs.machines.hardware import read_hardware
 
 CPUS = "sys/devices/system/cpu"
 X86 = {"proc/hwloc-nofile-info": "Architecture: x86_64\n"}

@@ -6,7 +6,7 @@ import pytest
 
 from mooring.engine.core.machine import CPUKind
 from mooring.inputs.machines.archive import ArchiveTree
-from mooring.inputs.machines.hardware.machine import read_hardware
+from mooring.inputs.machines.hardware import read_hardware
 
 CPUS = "sys/devices/system/cpu"
 X86 = {"proc/hwloc-nofile-info": "Architecture: x86_64\n"}

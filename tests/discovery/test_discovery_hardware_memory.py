@@ -7,7 +7,7 @@ import pytest
 from mooring.engine.core.bits import list_text, mask_of
 from mooring.engine.core.machine import Hardware, HardwareNode, HardwarePages
 from mooring.inputs.machines.archive import ArchiveTree
-from mooring.inputs.machines.hardware.machine import read_hardware
+from mooring.inputs.machines.hardware import read_hardware
 
 SYSTEM = "sys/devices/system"
 NODES = f"{SYSTEM}/node"

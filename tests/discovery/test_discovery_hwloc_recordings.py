@@ -12,7 +12,7 @@ from tests.planner.recordings import some
 from tests.values import unpack
 
 from mooring.engine.core.errors import InputError
-from mooring.inputs.machines.hardware.machine import hardware_findings, read_hardware
+from mooring.inputs.machines.hardware import hardware_findings, read_hardware
 from mooring.inputs.machines.machine_document import hardware_document
 from mooring.inputs.machines.tree import open_tree
 

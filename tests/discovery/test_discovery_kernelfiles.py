@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mooring.engine.core.bits import list_text, mask_of
 from mooring.inputs.machines.archive import ArchiveTree
-from mooring.inputs.machines.hardware.kernelfiles import (
+from mooring.inputs.machines.kernelfiles import (
     HIGHEST_ID,
     c_number,
     parse_list,

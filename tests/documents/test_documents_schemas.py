@@ -24,8 +24,7 @@ import mooring.engine.memorymanager.facts as memory_facts
 import mooring.engine.node.facts as node_facts
 import mooring.engine.plugins.facts as plugin_facts
 import mooring.engine.topologymanager.facts as topology_facts
-from mooring.answers.doctor.interrupts import Assignments
-from mooring.answers.doctor.lint import isolation_document
+from mooring.answers.doctor.lint import Assignments, isolation_document
 from mooring.documents.facts import fact_members, fact_types
 from mooring.documents.schemas import document_type, kinds, schema
 from mooring.engine.core.cpuset import CPUSet

@@ -12,7 +12,7 @@ from tests.planner.recordings import CORPORA, WHOLE, lines, machines, scenarios
 
 from mooring.answers.base.answering import Answer, answered
 from mooring.answers.base.pods import story_of
-from mooring.answers.explain.document import explanation_document
+from mooring.answers.explain import explanation_document
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.cpumanager.facts import ExistingCPUsKept, PodShareCut
 from mooring.engine.devicemanager.state import DeviceState

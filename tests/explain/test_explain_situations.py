@@ -29,7 +29,7 @@ from tests.plans import refused_plan, started_plan
 
 from mooring.answers.base.plan import Question, make_plan
 from mooring.answers.base.pods import explain
-from mooring.answers.explain.document import explanation_document
+from mooring.answers.explain import explanation_document
 from mooring.engine.checkpoint.cpu_file import cpu_state_text
 from mooring.engine.core.bits import NO_CPUS, CPUMask, NUMAMask
 from mooring.engine.core.config import (

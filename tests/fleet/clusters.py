@@ -66,6 +66,9 @@ def arrival(name: str, what: PodDemand, at: float = 0.0, runs: float | None = No
 
 
 SIX = asked("6")
+"""More than one NUMA node has: the sums of a node take it, and single-numa-node does not."""
+MOST_REMADE = 100
+"""Pods that a controller makes anew for one that is refused each time."""
 
 
 def some_trials() -> list[FleetTrial]:

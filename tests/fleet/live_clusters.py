@@ -8,7 +8,7 @@ from typing import Any
 from mooring.fleet.live_cluster import LiveCluster, live_cluster
 from mooring.fleet.live_objects import named_machines
 from mooring.inputs.decoding.fields import Document
-from mooring.published.cluster_archive import ClusterObjects, cluster_objects
+from mooring.published.cluster_objects import ClusterObjects, cluster_objects
 
 MACHINE = "*:sockets=2 cores=8 memory=16Gi"
 """Two NUMA nodes of four CPUs each."""

@@ -24,7 +24,7 @@ import distributed
 import pytest
 from rich.console import Group
 from tests.fleet.clusters import ALIGNED as ALIGNED_REPORT
-from tests.fleet.clusters import LOOSE, SIX, arrival, asked, cluster, group, some_trials
+from tests.fleet.clusters import LOOSE, MOST_REMADE, SIX, arrival, asked, cluster, group, some_trials
 from tests.render.html_page import Page
 
 from mooring.command.main import run
@@ -32,7 +32,6 @@ from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.errors import InputError
 from mooring.engine.kubelet.events import Restart
 from mooring.engine.releases.catalog import release_of
-from mooring.fleet import commands
 from mooring.fleet.answer import admitted, answer_of, with_pods
 from mooring.fleet.cluster import (
     ControllerKind,
@@ -46,7 +45,6 @@ from mooring.fleet.cluster import (
     Workload,
     work_of,
 )
-from mooring.fleet.controllers import MOST_REMADE
 from mooring.fleet.nodes import NodeHistory
 from mooring.fleet.page import (
     SCRIPTS,
@@ -70,22 +68,22 @@ ALIGNED = group("a", 1, gpus=0)
 """More than one NUMA node has: the sums of a node take it, and single-numa-node does not."""
 
 
+def trial_of(*arrivals: PodArrival) -> FleetTrial:
+    """Return a simulation of pods on one node."""
+    return FleetTrial("", cluster(ALIGNED), work_of("w", arrivals), Strategy())
+
+
 def all_figures(tried: Sequence[FleetTrial], jobs: int = 1, dask: str = "") -> list[Figures]:
     """Return the figures of simulations in the order of the trials."""
     return [figures for _, figures in sorted(run_trials(tried, jobs, dask), key=itemgetter(0))]
 
 
-def test_a_pod_that_its_controller_makes_anew_is_a_runaway_and_ends() -> None:
-    result = Simulation(cluster(ALIGNED), work_of("w", [arrival("p", SIX, owner="web")])).run()
-    assert answer_of(result).runaways == {"default/p": MOST_REMADE}
-    assert answer_of(result).pods.refused == MOST_REMADE + 1
-    assert result.records[-1].arrival.at == MOST_REMADE
-
-
-def test_a_pod_of_its_own_is_not_made_anew() -> None:
-    result = Simulation(cluster(ALIGNED), work_of("w", [arrival("p", SIX)])).run()
-    assert len(result.records) == 1
-    assert not answer_of(result).runaways
+@pytest.mark.parametrize(("owner", "runaways"), [("web", {"default/p": MOST_REMADE}), ("", {})])
+def test_a_pod_that_its_controller_makes_anew_is_a_runaway_and_ends(owner: str, runaways: dict[str, int]) -> None:
+    result = Simulation(cluster(ALIGNED), work_of("w", [arrival("p", SIX, owner=owner)])).run()
+    assert answer_of(result).runaways == runaways
+    assert answer_of(result).pods.refused == sum(runaways.values()) + 1 == len(result.records)
+    assert result.records[-1].arrival.at == sum(runaways.values())
 
 
 def test_the_extender_leaves_out_the_node_that_would_refuse() -> None:
@@ -117,15 +115,12 @@ def test_the_first_of_a_ranking_admits_most() -> None:
     works = [work_of("w", [arrival(f"p{n}", SIX, n, 5.0) for n in range(6)])]
     rows = ranked(all_figures(variants(nodes, works, [Strategy()], ["topologyManagerPolicy=single-numa-node,none"], 0)))
     assert rows[0].variant.startswith("topologyManagerPolicy=none")
-    assert rows[0].admitted.mean == 6
-    assert rows[1].refused.mean == 6
+    assert rows[0].admitted[0] == 6
+    assert rows[1].refused[0] == 6
 
 
 def test_one_node_fewer_than_the_size_does_not_do() -> None:
-    trial = FleetTrial(
-        "", cluster(group("a", 1, gpus=0)), work_of("w", [arrival(f"p{n}", asked("3")) for n in range(9)]), Strategy()
-    )
-    size = size_of(trial, "a", ("a",), Goal(), 64)
+    size = size_of(trial_of(*(arrival(f"p{n}", asked("3")) for n in range(9))), "a", ("a",), Goal(), 64)
     assert size.fewest is not None
     assert size.fewest.trial.nodes == 5
     assert [(one.trial.nodes, Goal().is_met(one)) for one in size.tried] == [
@@ -140,24 +135,27 @@ def test_one_node_fewer_than_the_size_does_not_do() -> None:
 
 
 def test_a_goal_that_nothing_reaches_is_said_with_its_cause() -> None:
-    trial = FleetTrial("", cluster(group("a", 1, gpus=0)), work_of("w", [arrival("p", SIX)]), Strategy())
-    size = size_of(trial, "a", ("a",), Goal(), 4)
+    size = size_of(trial_of(arrival("p", SIX)), "a", ("a",), Goal(), 4)
     assert size.fewest is None
-    assert size.binding == "1 refused (MOOR-101)" or size.binding.startswith("1 refused (MOOR-")
+    assert size.binding.startswith("1 refused (MOOR-")
 
 
 def test_an_unknown_group_is_named() -> None:
-    trial = FleetTrial("", cluster(group("a", 1)), work_of("w", [arrival("p", SIX)]), Strategy())
     with pytest.raises(InputError, match="groups are a"):
-        size_of(trial, "b", (), Goal(), 4)
+        size_of(trial_of(arrival("p", SIX)), "b", (), Goal(), 4)
 
 
-def test_the_verb_prints_a_document_of_every_pod(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["fleet", "simulate", *EXAMPLE, "--extender", "-o", "json"]) == 0
+@pytest.mark.parametrize(("words", "code"), [(["--extender"], 0), ([], 1)])
+def test_the_verb_prints_a_document_of_every_pod(
+    words: list[str], code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["fleet", "simulate", *EXAMPLE, *words, "-o", "json"]) == code
     document = json.loads(capsys.readouterr().out)
-    assert document["kind"] == "Fleet"
-    assert document["pods"]["refused"] == 0
-    assert len(document["records"]) == 200
+    assert (document["kind"], len(document["records"]) >= 200) == ("Fleet", True)
+    refused = document["pods"]["refused"]
+    assert bool(refused) == bool(code)
+    assert sum(one["pods"] for period in document["periods"] for one in period["refused"]) == refused
+    assert set(document["aligned"]) == {"1"}
 
 
 def test_the_document_says_why_pods_wait() -> None:
@@ -223,12 +221,7 @@ def test_the_trace_of_a_real_cluster_is_written_and_run(tmp_path: Path, capsys: 
 
 @pytest.mark.long
 def test_figures_are_the_same_on_the_workers_of_a_dask_scheduler(tmp_path: Path) -> None:
-    trials = [
-        FleetTrial(
-            "", cluster(group("a", 2)), work_of("w", [arrival(f"p{n}", SIX, n) for n in range(count)]), Strategy()
-        )
-        for count in (3, 4)
-    ]
+    trials = [trial_of(*(arrival(f"p{n}", SIX, n) for n in range(count))) for count in (3, 4)]
     local = {"n_workers": 1, "threads_per_worker": 1, "host": "127.0.0.1", "dashboard_address": None}
     make: Callable[..., AbstractContextManager[Any]] = distributed.LocalCluster
     with dask.config.set({"temporary-directory": str(tmp_path)}), make(processes=True, **local) as made:
@@ -330,18 +323,17 @@ def test_pods_that_run_much_longer_than_others_arrive_are_sampled_a_bounded_numb
     assert moments[:-1] == pytest.approx([moments[1] * number for number in range(len(moments) - 1)])
 
 
-def test_a_second_interrupt_ends_a_simulation_without_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
-    work = work_of("w", [arrival("p", asked("1"))])
-    simulated = Simulation(cluster(group("a", 1, gpus=0)), work)
-
-    def interrupted() -> None:
+def test_a_second_interrupt_ends_a_simulation_without_an_answer(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_simulation: Simulation) -> None:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
 
-    simulated.at(0.0, interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        commands._run(simulated)  # noqa: SLF001 - the interrupt is the verb's
-    assert "cut short" in capsys.readouterr().err
+    monkeypatch.setattr(Simulation, "run", interrupted)
+    assert run(["fleet", "simulate", *EXAMPLE]) == 130
+    printed = capsys.readouterr()
+    assert ("cut short" in printed.err, printed.out) == (True, "")
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
@@ -380,12 +372,10 @@ def test_an_unknown_release_to_upgrade_to_is_named(
 # The report of a simulation: what it draws and explains is what the simulation decided.
 
 
-SIX_REPORT = asked("6")
-"""More than one NUMA node has."""
 WORK = [
     arrival("a", asked("3"), runs=50.0),
     arrival("b", asked("2", gpus=1), at=10.0, runs=20.0),
-    arrival("six", SIX_REPORT, at=20.0, owner="web"),
+    arrival("six", SIX, at=20.0, owner="web"),
     arrival("late", asked("9"), at=30.0),
     arrival("last", asked("1"), at=100.0),
 ]
@@ -421,7 +411,7 @@ def test_periods_add_up_to_the_answer() -> None:
 
 
 def test_a_pod_over_two_numa_nodes_is_not_aligned() -> None:
-    loose = Simulation(cluster(group("m", 1, LOOSE, gpus=0)), work_of("w", [arrival("six", SIX_REPORT)])).run()
+    loose = Simulation(cluster(group("m", 1, LOOSE, gpus=0)), work_of("w", [arrival("six", SIX)])).run()
     tight = Simulation(cluster(group("n", 1)), work_of("w", [arrival("one", asked("2", gpus=1))])).run()
     shared = Simulation(cluster(group("n", 1)), work_of("w", [arrival("s", asked("2", guaranteed=False))])).run()
     assert [dict(answer_of(one).aligned) for one in (loose, tight, shared)] == [{"2": 1}, {"1": 1}, {}]
@@ -481,7 +471,7 @@ def test_the_page_is_well_formed_and_holds_its_pictures() -> None:
 
 def test_hostile_names_are_texts() -> None:
     hostile = "</script><script>window.hacked=1</script>"
-    text = report(cluster(group("n", 1)), work_of(hostile, [arrival(hostile, SIX_REPORT)])).text
+    text = report(cluster(group("n", 1)), work_of(hostile, [arrival(hostile, SIX)])).text
     assert text.count("<script") == 2
     assert "window.hacked" in text
 
@@ -494,47 +484,31 @@ def test_the_heat_map_of_many_nodes_has_bounded_rows() -> None:
     assert "n: 700 nodes, about 3 in a row" in [one.text for one in root.iter()]
 
 
+UPGRADE_DAY = ["--events", str(ROOT / "examples/fleet/upgrade-day.yaml")]
+
+
 @pytest.mark.parametrize(
-    ("words", "form"),
+    ("words", "form", "codes", "drawn"),
     [
-        (["simulate", "--extender"], "html"),
-        (["compare", "--strategy", "LeastAllocated+extender"], "html"),
-        (["size", "--group", "one-socket", "--within", "9999"], "svg"),
+        (["simulate", "--extender"], "html", {0}, "<svg"),
+        (["simulate", "--extender", *UPGRADE_DAY], "html", {0, 1}, "evicted: drained"),
+        (["compare", "--strategy", "LeastAllocated+extender"], "html", {0}, "<svg"),
+        (["size", "--group", "one-socket", "--within", "9999"], "svg", {0}, "<svg"),
     ],
-    ids=str,
+    ids=["simulate", "events", "compare", "size"],
 )
-def test_each_question_is_drawn(words: list[str], form: str, tmp_path: Path) -> None:
+def test_each_question_is_drawn(words: list[str], form: str, codes: set[int], drawn: str, tmp_path: Path) -> None:
     to = tmp_path / "drawn"
-    assert run(["fleet", words[0], *EXAMPLE, *words[1:], "-o", form, "--to", str(to)]) == 0
+    assert run(["fleet", words[0], *EXAMPLE, *words[1:], "-o", form, "--to", str(to)]) in codes
     text = to.read_text(encoding="utf-8")
     assert ("<!DOCTYPE html>" in text) == (form == "html")
-    assert "<svg" in text
-
-
-def test_the_document_has_periods(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["fleet", "simulate", *EXAMPLE, "-o", "json"]) == 1
-    document = json.loads(capsys.readouterr().out)
-    assert (
-        sum(one["pods"] for period in document["periods"] for one in period["refused"]) == document["pods"]["refused"]
-    )
-    assert set(document["aligned"]) == {"1"}
-
-
-def test_nodes_that_are_drained_and_get_another_configuration_are_drawn(tmp_path: Path) -> None:
-    events, to = str(ROOT / "examples/fleet/upgrade-day.yaml"), tmp_path / "drawn.html"
-    assert run(["fleet", "simulate", *EXAMPLE, "--events", events, "--extender", "-o", "html", "--to", str(to)]) in (
-        0,
-        1,
-    )
-    assert "evicted: drained" in to.read_text(encoding="utf-8")
+    assert drawn in text
 
 
 def test_the_report_has_evicted_and_held_pods_and_nodes_of_another_configuration() -> None:
     changes: dict[float, NodeChange] = {5.0: NodeAction.DRAIN, 6.0: NodeAction.UNCORDON, 40.0: Restart(ALIGNED_REPORT)}
     nodes = replace(cluster(group("n", 1)), events=tuple(NodeEvent(at, "n", one) for at, one in changes.items()))
-    work = work_of(
-        "w", [arrival("a", asked("3")), arrival("six", SIX_REPORT, at=20.0), arrival("last", asked("1"), at=60.0)]
-    )
+    work = work_of("w", [arrival("a", asked("3")), arrival("six", SIX, at=20.0), arrival("last", asked("1"), at=60.0)])
     page = report(nodes, work, Strategy(agent=True))
     assert [pod[1] for pod in pods_of(page)] == ["evicted", "held", "runs"]
     assert "<dt>evicted: drained, removed or preempted</dt><dd>1</dd>" in page.text
@@ -554,7 +528,7 @@ def test_the_text_says_why_pods_wait_and_on_how_many_nodes_where_causes_differ()
     [
         ([arrival("a", asked("1"))], "The only pod found a node that admitted it. pods 1 running at the end"),
         ([arrival(name, asked("1")) for name in "ab"], "All 2 pods found a node that admitted them. pods 2 running"),
-        ([arrival("six", SIX_REPORT)], "0 of 1 pod was admitted; 1 refused by kubelets. pods 1 refused by a kubelet"),
+        ([arrival("six", SIX)], "0 of 1 pod was admitted; 1 refused by kubelets. pods 1 refused by a kubelet"),
         (
             [replace(arrival("large", asked("9")), leaves=5.0)],
             "No pod found a node before it was deleted. pods 1 deleted while waiting for a node",
@@ -569,8 +543,6 @@ def test_the_text_counts_pods_in_plain_english(pods: list[PodArrival], words: st
 # Controllers: what they create, when they create another pod, and when they give up.
 
 
-SIX_CONTROLLERS = asked("6")
-"""More than one NUMA node has: the sums of a node take it, and single-numa-node does not."""
 ONE = cluster(group("a", 1, gpus=0))
 
 
@@ -583,10 +555,10 @@ def created(result: Simulation) -> list[tuple[str, float]]:
 
 
 def test_a_deployment_replaces_refused_pods_without_back_off_until_they_count_as_runaways() -> None:
-    result = run_controllers(Workload("default/web", ControllerKind.DEPLOYMENT, SIX_CONTROLLERS, pods=2))
+    result = run_controllers(Workload("default/web", ControllerKind.DEPLOYMENT, SIX, pods=2))
     assert created(result)[:4] == [
-        ("default/web-0", 0.0), ("default/web-1", 0.0), ("default/web-0~1", 1.0), ("default/web-1~1", 1.0)
-    ]  # fmt: skip
+        (f"default/web-{pod}", at) for pod, at in (("0", 0), ("1", 0), ("0~1", 1), ("1~1", 1))
+    ]
     assert answer_of(result).runaways == {"default/web-0": MOST_REMADE, "default/web-1": MOST_REMADE}
     assert answer_of(result).pods.refused == 2 * (MOST_REMADE + 1)
 
@@ -596,7 +568,7 @@ def test_a_stateful_set_creates_a_pod_when_those_before_it_run() -> None:
     result = run_controllers(ordered)
     assert created(result) == [("default/db-5", 0.0), ("default/db-6", 0.0), ("default/db-7", 0.0)]
     assert [record.fate for record in result.records] == [PodPhase.RUNS, PodPhase.RUNS, PodPhase.WAITS]
-    refused = run_controllers(replace(ordered, asked=SIX_CONTROLLERS))
+    refused = run_controllers(replace(ordered, asked=SIX))
     assert {name.partition("~")[0] for name, _ in created(refused)} == {"default/db-5"}
 
 
@@ -608,7 +580,7 @@ def test_a_job_runs_so_many_pods_side_by_side_until_all_have_ended() -> None:
 
 
 def test_a_job_waits_longer_after_each_failure_and_gives_up() -> None:
-    result = run_controllers(Workload("default/j", ControllerKind.JOB, SIX_CONTROLLERS, 0.0, 1, backoff_limit=3))
+    result = run_controllers(Workload("default/j", ControllerKind.JOB, SIX, 0.0, 1, backoff_limit=3))
     assert created(result) == [
         ("default/j-0", 0.0), ("default/j-0~1", 10.0), ("default/j-0~2", 30.0), ("default/j-0~3", 70.0)
     ]  # fmt: skip
@@ -619,7 +591,7 @@ def test_a_job_waits_longer_after_each_failure_and_gives_up() -> None:
 def test_a_job_that_gives_up_deletes_the_pods_that_run() -> None:
     nodes = cluster(group("a", 1, gpus=0), group("b", 1, LOOSE, gpus=0))
     result = run_controllers(
-        Workload("default/j", ControllerKind.JOB, SIX_CONTROLLERS, 0.0, 3, backoff_limit=0, runs=1000.0), nodes
+        Workload("default/j", ControllerKind.JOB, SIX, 0.0, 3, backoff_limit=0, runs=1000.0), nodes
     )
     assert PodPhase.RUNS not in {record.fate for record in result.records}
     assert answer_of(result).failed_jobs == ["default/j"]

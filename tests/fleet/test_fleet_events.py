@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.fleet.clusters import ALIGNED, arrival, asked, cluster, group
+from tests.fleet.clusters import ALIGNED, SIX, arrival, asked, cluster, group
 
 from mooring.command.main import run
 from mooring.engine.core.config import CPU_HOTPLUG, MooringConfig
@@ -22,9 +22,9 @@ from mooring.fleet.cluster import (
     ClusterEvent,
     ControllerKind,
     NodeAction,
+    NodeChange,
     NodeEvent,
     PodArrival,
-    PodPhase,
     PodResize,
     work_of,
 )
@@ -34,7 +34,6 @@ from mooring.fleet.simulation import Simulation
 from mooring.fleet.work_files import load_work
 from mooring.inputs.pods.pods import resizing
 
-SIX = asked("6")
 FOUR = asked("4")
 
 
@@ -46,27 +45,45 @@ def fates(result: Simulation) -> dict[str, str]:
     return {record.arrival.name.partition("/")[2]: record.fate.value for record in result.records}
 
 
-def test_a_cordoned_node_takes_no_new_pods_until_it_is_uncordoned() -> None:
-    pods = [arrival("p", asked("1")), arrival("q", asked("1"), at=20)]
-    result = simulated_run(pods, NodeEvent(10.0, "a", NodeAction.CORDON), NodeEvent(60.0, "a", NodeAction.UNCORDON))
-    assert {record.arrival.name: record.admitted for record in result.records} == {"default/p": 0.0, "default/q": 60.0}
-
-
-def test_a_restart_with_a_stricter_policy_refuses_pods_that_it_had_admitted() -> None:
-    loose = Restart(replace(ALIGNED, topology_manager_policy="none"))
-    strict = Restart(ALIGNED)
-    pods = [arrival("six", SIX, at=10)]
-    result = simulated_run(pods, NodeEvent(5.0, "a", loose), NodeEvent(50.0, "a", strict))
-    record = result.records[0]
-    assert (record.fate, record.admitted, record.ended) == (PodPhase.REFUSED, 10.0, 50.0)
-    assert record.code
-
-
-def test_a_kubelet_that_does_not_start_again_is_named_and_its_pods_leave_after_five_minutes() -> None:
-    broken = Restart(replace(ALIGNED, topology_manager_policy="nope"))
-    result = simulated_run([arrival("p", FOUR)], NodeEvent(10.0, "a", broken))
-    assert result.operations.problems[0].startswith("a: the kubelet does not start again:")
-    assert (result.records[0].fate, result.records[0].ended) == (PodPhase.EVICTED, 310.0)
+@pytest.mark.parametrize(
+    ("pods", "changes", "became", "problem"),
+    [
+        (
+            [arrival("p", asked("1")), arrival("q", asked("1"), at=20)],
+            {10: NodeAction.CORDON, 60: NodeAction.UNCORDON},
+            [("p", "runs", 0.0, None), ("q", "runs", 60.0, None)],
+            "",
+        ),
+        (
+            [arrival("six", SIX, at=10)],
+            {5: Restart(replace(ALIGNED, topology_manager_policy="none")), 50: Restart(ALIGNED)},
+            [("six", "refused", 10.0, 50.0)],
+            "",
+        ),
+        (
+            [arrival("p", FOUR)],
+            {10: Restart(replace(ALIGNED, topology_manager_policy="nope"))},
+            [("p", "evicted", 0.0, 310.0)],
+            "a: the kubelet does not start again:",
+        ),
+        ([arrival("p", FOUR)], {10: NodeAction.DRAIN}, [("p", "evicted", 0.0, 10.0)], ""),
+    ],
+    ids=["cordoned and uncordoned", "a stricter policy", "a kubelet that does not start again", "drained"],
+)
+def test_pods_become_what_changes_of_their_node_make_of_them(
+    pods: list[PodArrival],
+    changes: dict[int, NodeChange],
+    became: list[tuple[str, str, float, float | None]],
+    problem: str,
+) -> None:
+    result = simulated_run(pods, *(NodeEvent(at, "a", change) for at, change in changes.items()))
+    names = [name for name, *_ in became]
+    found = [(one.fate.value, one.admitted, one.ended) for one in result.records]
+    assert dict(zip(names, found, strict=True)) == {name: tuple(rest) for name, *rest in became}
+    assert [bool(one.code) for one in result.records] == [fate == "refused" for _, fate, *_ in became]
+    assert "; ".join(result.operations.problems).startswith(problem)
+    assert bool(result.operations.problems) == bool(problem)
+    assert admitted(answer_of(result).pods) == sum(fate != "refused" for _, fate, *_ in became)
 
 
 def test_an_upgrade_keeps_the_pods_of_a_node() -> None:
@@ -198,10 +215,6 @@ def test_an_event_that_is_none_is_one_line(tmp_path: Path, event: Any, words: st
     assert "\n" not in str(raised.value)
 
 
-def test_the_answer_counts_evicted_pods_as_admitted() -> None:
-    assert admitted(answer_of(simulated_run([arrival("p", FOUR)], NodeEvent(10.0, "a", NodeAction.DRAIN))).pods) == 1
-
-
 def test_the_agent_holds_a_pod_on_its_node_until_another_one_leaves() -> None:
     # Of the two NUMA nodes one has 3 CPUs for pods and one 4, so that no one has 3 beside two pods of 2 CPUs.
     pods = [arrival("one", asked("2"), runs=50.0), arrival("two", asked("2")), arrival("three", asked("3"), at=10)]
@@ -322,30 +335,40 @@ def test_a_line_of_work_has_times_owner_and_count(tmp_path: Path) -> None:
     assert work.arrivals[0].asked is work.arrivals[1].asked
 
 
+def job(**spec: Any) -> dict[str, Any]:
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {"template": POD, **spec}}
+
+
+NAMED = {"pod": {**POD, "metadata": {"name": "one"}}}
+
+
 @pytest.mark.parametrize(
-    ("line", "words"),
+    ("lines", "words"),
     [
-        ("{", "work.jsonl:1: is not JSON"),
-        ({"pod": POD, "at": -1}, "work.jsonl:1: at: must be a number of seconds"),
-        ({"pod": POD, "runs": 1e308}, "work.jsonl:1: runs: must be a number of seconds from 0 to 3153600000"),
-        ({"pod": POD, "leaves": "1h"}, "work.jsonl:1: leaves: must be a number of seconds from 0 to"),
-        ({"pod": POD, "count": -1}, "work.jsonl:1: count: must not be negative, but is -1; write 0 or more"),
-        ({"pod": POD, "att": 1}, "work.jsonl:1: att: is not known; did you mean at?"),
-        ({"pod": {"spec": {"containers": []}}}, "work.jsonl:1: pod.spec.containers: must not be empty"),
-        ({"pod": POD, "at": 9, "leaves": 3}, "ends at 3 s, before it begins at 9 s"),
-        ([], "work.jsonl:1"),
+        (["{"], "work.jsonl:1: is not JSON"),
+        ([{"pod": POD, "at": -1}], "work.jsonl:1: at: must be a number of seconds"),
+        ([{"pod": POD, "runs": 1e308}], "work.jsonl:1: runs: must be a number of seconds from 0 to 3153600000"),
+        ([{"pod": POD, "leaves": "1h"}], "work.jsonl:1: leaves: must be a number of seconds from 0 to"),
+        ([{"pod": POD, "count": -1}], "work.jsonl:1: count: must not be negative, but is -1; write 0 or more"),
+        ([{"pod": POD, "att": 1}], "work.jsonl:1: att: is not known; did you mean at?"),
+        ([{"pod": {"spec": {"containers": []}}}], "work.jsonl:1: pod.spec.containers: must not be empty"),
+        ([{"pod": POD, "at": 9, "leaves": 3}], "ends at 3 s, before it begins at 9 s"),
+        ([[]], "work.jsonl:1"),
+        ([NAMED, NAMED], "is there twice"),
+        ([{"pod": POD, "count": 10**9}], "more than 1000000 pods; split the work"),
+        ([{"workload": job(completions=10**9)}], "more than 1000000 pods; split the work"),
+        ([{"workload": {**job(), "kind": "DaemonSet"}}], "work.jsonl:1: workload.kind: 'DaemonSet' is not simulated"),
+        (
+            [{"workload": job(template={"spec": {"containers": []}})}],
+            "workload.spec.template.spec.containers: must not be empty",
+        ),
+        ([{"workload": job(backoffLimit=-1)}], "workload.spec.backoffLimit: must not be negative"),
     ],
 )
-def test_a_line_that_is_no_work_is_named(tmp_path: Path, line: object, words: str) -> None:
+def test_lines_that_are_no_work_are_named(tmp_path: Path, lines: list[object], words: str) -> None:
     with pytest.raises(InputError) as raised:
-        load_work([lines_file(tmp_path, line)])
+        load_work([lines_file(tmp_path, *lines)])
     assert words in str(raised.value)
-
-
-def test_a_name_that_is_there_twice_is_refused(tmp_path: Path) -> None:
-    named = {"pod": {**POD, "metadata": {"name": "one"}}}
-    with pytest.raises(InputError, match="is there twice"):
-        load_work([lines_file(tmp_path, named, named)])
 
 
 def test_a_deployment_is_a_controller(tmp_path: Path) -> None:
@@ -407,25 +430,26 @@ def generated(folder: Path, shape: str = "", fields: str = "") -> str:
 
 
 @pytest.mark.parametrize(
-    ("fields", "words"),
+    ("fields", "shape", "words"),
     [
-        (
-            "meanLifetime: 1e308",
-            ":3:1: meanLifetime: must be a number of seconds from 0 to 3153600000 (100 years), not",
-        ),
-        ("meanLifetime: -1", ":3:1: meanLifetime: must be a number of seconds from 0 to"),
-        ("meanLifetime: .inf", ":3:15: .inf is not a number"),
-        ("meanLifetime: 1h", ":3:1: meanLifetime: must be a number of seconds from 0 to"),
-        ("perHour: -10", ":3:1: perHour: must not be negative, but is -10; write 0 or more"),
-        ("perHour: .nan", ":3:10: .nan is not a number"),
-        ("burst: -1", ":3:1: burst: must be at least 1, but is -1; write 1 or more"),
-        ("burst: 0", ":3:1: burst: must be at least 1, but is 0; write 1 or more"),
-        ("count: -5", ":3:1: count: must not be negative, but is -5; write 0 or more"),
+        ("meanLifetime: 1e308", "", ":3:1: meanLifetime: must be a number of seconds from 0 to 3153600000 (100 years)"),
+        ("meanLifetime: -1", "", ":3:1: meanLifetime: must be a number of seconds from 0 to"),
+        ("meanLifetime: .inf", "", ":3:15: .inf is not a number"),
+        ("meanLifetime: 1h", "", ":3:1: meanLifetime: must be a number of seconds from 0 to"),
+        ("perHour: -10", "", ":3:1: perHour: must not be negative, but is -10; write 0 or more"),
+        ("perHour: .nan", "", ":3:10: .nan is not a number"),
+        ("burst: -1", "", ":3:1: burst: must be at least 1, but is -1; write 1 or more"),
+        ("burst: 0", "", ":3:1: burst: must be at least 1, but is 0; write 1 or more"),
+        ("count: -5", "", ":3:1: count: must not be negative, but is -5; write 0 or more"),
+        ("", "weight: -1, ", ":5:4: shapes[0].weight: must not be negative, but is -1; write 0 or more"),
+        ("", "weight: 0, ", ":4:1: shapes: all weights are 0; give at least one shape a weight of 1 or more"),
     ],
 )
-def test_a_number_of_generated_work_that_cannot_be_is_named(tmp_path: Path, fields: str, words: str) -> None:
+def test_a_number_of_generated_work_that_cannot_be_is_named(
+    tmp_path: Path, fields: str, shape: str, words: str
+) -> None:
     with pytest.raises(InputError) as raised:
-        load_work([generated(tmp_path, fields=fields)])
+        load_work([generated(tmp_path, shape, fields)])
     assert f"work.yaml{words}" in str(raised.value)
     assert raised.value.remedy
 
@@ -435,29 +459,6 @@ def test_a_mean_lifetime_of_0_ends_pods_at_once_and_without_one_they_stay(tmp_pa
     assert {one.runs for one in load_work([generated(tmp_path)]).arrivals} == {None}
 
 
-@pytest.mark.parametrize(
-    ("weight", "words"),
-    [
-        ("-1", "work.yaml:5:4: shapes[0].weight: must not be negative, but is -1; write 0 or more"),
-        ("0", "work.yaml:4:1: shapes: all weights are 0; give at least one shape a weight of 1 or more"),
-    ],
-)
-def test_weights_by_which_no_shape_can_be_drawn_are_named(tmp_path: Path, weight: str, words: str) -> None:
-    with pytest.raises(InputError) as raised:
-        load_work([generated(tmp_path, f"weight: {weight}, ")])
-    assert words in str(raised.value)
-
-
-def job(**spec: Any) -> dict[str, Any]:
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {"template": POD, **spec}}
-
-
-@pytest.mark.parametrize("line", [{"pod": POD, "count": 10**9}, {"workload": job(completions=10**9)}])
-def test_more_pods_than_a_simulation_keeps_are_one_line(tmp_path: Path, line: Any) -> None:
-    with pytest.raises(InputError, match="more than 1000000 pods; split the work"):
-        load_work([lines_file(tmp_path, line)])
-
-
 def test_a_workload_in_a_line_is_a_controller_with_times(tmp_path: Path) -> None:
     described = job(completions=4, parallelism=2, backoffLimit=1)
     (workload,) = load_work(
@@ -465,20 +466,6 @@ def test_a_workload_in_a_line_is_a_controller_with_times(tmp_path: Path) -> None
     ).workloads
     assert (workload.name, workload.pods, workload.parallelism, workload.backoff_limit) == ("default/j", 4, 2, 1)
     assert (workload.at, workload.runs, workload.leaves) == (5.0, 60.0, 900.0)
-
-
-@pytest.mark.parametrize(
-    ("described", "words"),
-    [
-        ({**job(), "kind": "DaemonSet"}, "work.jsonl:1: workload.kind: 'DaemonSet' is not simulated"),
-        (job(template={"spec": {"containers": []}}), "workload.spec.template.spec.containers: must not be empty"),
-        (job(backoffLimit=-1), "workload.spec.backoffLimit: must not be negative"),
-    ],
-)
-def test_a_workload_that_is_none_is_named(tmp_path: Path, described: Any, words: str) -> None:
-    with pytest.raises(InputError) as raised:
-        load_work([lines_file(tmp_path, {"workload": described})])
-    assert words in str(raised.value)
 
 
 def test_labels_count_only_where_a_pod_asks_something_of_others(tmp_path: Path) -> None:

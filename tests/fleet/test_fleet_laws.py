@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
-from tests.fleet.clusters import ALIGNED, LOOSE, arrival, asked, cluster, group
+from tests.fleet.clusters import ALIGNED, LOOSE, MOST_REMADE, arrival, asked, cluster, group
 
 from mooring.engine.kubelet.admit import AdmitMode
 from mooring.engine.kubelet.events import Admit, Remove, Restart, after_event
@@ -30,11 +30,9 @@ from mooring.fleet.cluster import (
     Workload,
     work_of,
 )
-from mooring.fleet.controllers import MOST_REMADE
 from mooring.fleet.nodes import Nodes
 from mooring.fleet.scheduler.strategy import NUMAScoring, Scoring, Strategy
 from mooring.fleet.simulation import Simulation
-from mooring.fleet.states import held_text
 from mooring.inputs.pods.pod_relations import PodAffinityTerm, PodRelations, PodSelector, SpreadConstraint
 from mooring.inputs.pods.scheduling_fields import Operator, Requirement, Taint
 
@@ -133,8 +131,9 @@ def test_each_node_decides_as_a_kubelet_alone(work: Work, strategy: Strategy, ha
     told = replayed(simulation.nodes, {id(one.change): one.change for one in happening})
     result = simulation.run()
     for place, kubelet in enumerate(told):
-        expected = sorted(text for uid in kubelet.node.active if (text := held_text(kubelet.node, uid)) != "None")
-        assert sorted(text for text in result.nodes.at[place].held.values() if text != "None") == expected
+        found = result.nodes.at[place], result.nodes.states.of("alone", kubelet)
+        shared, alone = (sorted(text for text in state.held.values() if text != "None") for state in found)
+        assert shared == alone
 
 
 def replayed(nodes: Nodes, changes: Mapping[int, NodeChange]) -> list[Kubelet]:

@@ -27,15 +27,14 @@ from mooring.fleet.event_files import load_cluster
 from mooring.fleet.live_cluster import LiveCluster, live_cluster
 from mooring.fleet.live_objects import named_machines
 from mooring.fleet.nodes import Nodes
-from mooring.fleet.relocation.drain import drain, is_clean, upgrade
-from mooring.fleet.relocation.fit import FitQuestion, fit
+from mooring.fleet.relocation.answers import FitQuestion, drain, fit, is_clean, upgrade
 from mooring.fleet.scheduler.scheduler import Scheduler
 from mooring.fleet.scheduler.strategy import Strategy
 from mooring.inputs.configuration.kubelet_config import kubelet_config
 from mooring.inputs.machines.archive import ArchiveTree
 from mooring.inputs.pods.pod_relations import PodAffinityTerm, PodRelations, PodSelector, SpreadConstraint
 from mooring.inputs.pods.scheduling_fields import Operator, Requirement, scheduling_fields
-from mooring.published.cluster_archive import ABOUT, ClusterArchive, ClusterObjects, load_objects, objects_of_archive
+from mooring.published.cluster_objects import ABOUT, ClusterArchive, ClusterObjects, load_objects, objects_of_archive
 
 LAW = settings(deadline=None, max_examples=6, suppress_health_check=[HealthCheck.too_slow])
 TRIALS = 300

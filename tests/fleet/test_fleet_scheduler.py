@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tests.fleet.clusters import arrival, asked, cluster, group
 
 from mooring.engine.core.errors import InputError
-from mooring.fleet.cluster import Member, NodeCluster
+from mooring.fleet.cluster import PodDemand
 from mooring.fleet.nodes import Nodes
 from mooring.fleet.scheduler.numa import NUMAMatch
 from mooring.fleet.scheduler.scheduler import Queue, Scheduler, WaitingPod
@@ -20,30 +22,32 @@ from mooring.fleet.scheduler.strategy import (
     scores,
     strategy_of,
 )
-from mooring.fleet.scheduler.table import NodeTable
 
 OFFER = {"cpu": 10_000, "memory": 1000 * 2**20, "pods": 3}
 
 
-def table(count: int = 2, **offer: int) -> NodeTable:
-    return NodeTable(list(cluster(group("n", count)).members()), [{**OFFER, **offer}] * count)
+def some_nodes(count: int = 2) -> Nodes:
+    nodes = Nodes(cluster(group("n", count, gpus=0)))
+    for place in range(count):
+        nodes.table.set_offer(place, OFFER)
+    return nodes
 
 
-def points(of: NodeTable, what: object, scoring: Scoring) -> list[int]:
-    found: list[int] = scores(of, what, np.arange(len(of.members)), Strategy(scoring)).tolist()  # type: ignore[arg-type]
+def points(of: Nodes, what: PodDemand, strategy: Strategy) -> list[int]:
+    found: list[int] = scores(of.table, what, np.arange(len(of.at)), strategy).tolist()
     return found
 
 
 def test_least_and_most_allocated_score_free_and_used_shares() -> None:
-    nodes = table()
-    nodes.add(0, asked("4", "600Mi"))
+    nodes = some_nodes()
+    nodes.table.add(0, asked("4", "600Mi"))
     # Node 0: cpu (10 - 5) / 10, memory (1000 - 700) / 1000 free; balance gets worse by 0 to 0.1 shares each.
-    assert points(nodes, asked("1", "100Mi"), Scoring.LEAST) == [40 + 75 + 300, 90 + 75 + 300]
-    assert points(nodes, asked("1", "100Mi"), Scoring.MOST) == [60 + 75 + 300, 10 + 75 + 300]
+    assert points(nodes, asked("1", "100Mi"), Strategy(Scoring.LEAST)) == [40 + 75 + 300, 90 + 75 + 300]
+    assert points(nodes, asked("1", "100Mi"), Strategy(Scoring.MOST)) == [60 + 75 + 300, 10 + 75 + 300]
 
 
 def test_a_container_without_requests_counts_in_scores_and_not_in_filters() -> None:
-    nodes = table()
+    nodes = some_nodes().table
     best_effort = asked("0", "0", guaranteed=False)
     assert feasible(nodes, best_effort).all()
     nodes.add(0, asked("10", "1000Mi"))
@@ -52,7 +56,7 @@ def test_a_container_without_requests_counts_in_scores_and_not_in_filters() -> N
 
 
 def test_a_node_takes_no_more_pods_than_it_may_have() -> None:
-    nodes = table(1)
+    nodes = some_nodes(1).table
     for _ in range(3):
         assert feasible(nodes, asked("0", "0")).all()
         nodes.add(0, asked("0", "0"))
@@ -61,7 +65,7 @@ def test_a_node_takes_no_more_pods_than_it_may_have() -> None:
 
 
 def test_a_resource_that_no_node_has_fits_nowhere() -> None:
-    assert not feasible(table(), asked("1", gpus=1)).any()
+    assert not feasible(some_nodes().table, asked("1", gpus=1)).any()
 
 
 @pytest.mark.parametrize(("nodes", "found"), [(99, 99), (100, 100), (250, 120), (6000, 300), (20_000, 1000)])
@@ -82,9 +86,8 @@ def test_the_search_goes_on_where_it_ended() -> None:
 
 
 def test_zones_are_looked_at_in_turn() -> None:
-    zoned = NodeCluster("z", (group("a", 4),))
-    members = [Member(one.name, one.group, zone) for one, zone in zip(zoned.members(), "xxxy", strict=True)]
-    assert NodeTable(members, [OFFER] * 4).order.tolist() == [0, 3, 1, 2]
+    zoned = replace(group("a", 4, gpus=0), zones=("x", "x", "x", "y"))
+    assert Nodes(cluster(zoned)).table.order.tolist() == [0, 3, 1, 2]
 
 
 def test_high_priority_comes_first_and_parked_pods_come_back_in_their_order() -> None:
@@ -150,11 +153,10 @@ def test_a_node_that_the_plugin_leaves_out_is_not_chosen() -> None:
 
 
 def test_a_shape_is_a_function_that_is_linear_between_its_points() -> None:
-    nodes = table()
-    nodes.add(0, asked("4", "400Mi"))
-    strategy = strategy_of("RequestedToCapacityRatio(0:0,50:10,100:0)")
-    found = scores(nodes, asked("1", "100Mi"), np.arange(2), strategy).tolist()
+    nodes = some_nodes()
+    nodes.table.add(0, asked("4", "400Mi"))
     # Half used: 100 for both; a tenth used: 20.
+    found = points(nodes, asked("1", "100Mi"), strategy_of("RequestedToCapacityRatio(0:0,50:10,100:0)"))
     assert found == [100 + 75 + 300, 20 + 75 + 300]
 
 

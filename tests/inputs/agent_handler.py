@@ -10,11 +10,7 @@ from functools import cache
 from tests.agent.small_node import CONFIG, INFO, container, guaranteed, sandbox, small_state
 
 from mooring.agent.journal import KIND, VERSION
-from mooring.agent.nri.methods import (
-    EVENT_METHODS,
-    Dispatcher,
-    PluginAnswer,
-)
+from mooring.agent.nri.methods import EVENT_METHODS, Dispatcher, PluginAnswer
 from mooring.agent.nri.types import (
     ContainerAdjustment,
     ContainerUpdate,
@@ -38,13 +34,7 @@ from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.pod import Pod
 
 METHODS = (
-    "Configure",
-    "Synchronize",
-    "CreateContainer",
-    "UpdateContainer",
-    "StopContainer",
-    "StateChange",
-    "Shutdown",
+    *("Configure", "Synchronize", "CreateContainer", "UpdateContainer", "StopContainer", "StateChange", "Shutdown"),
     *EVENT_METHODS,
 )
 """What a runtime can call."""
@@ -139,10 +129,6 @@ def body_of(journal: bytes) -> bytes:
 def resumed(journal: Stored) -> AgentState:
     """Start an agent on a journal."""
     stored = Stored(
-        journal.texts,
-        journal.pods,
-        offline=journal.offline,
-        displaced=journal.displaced,
-        last_seen=journal.last_seen,
+        journal.texts, journal.pods, offline=journal.offline, displaced=journal.displaced, last_seen=journal.last_seen
     )
     return resume(INFO, CONFIG, MooringConfig(), stored).state

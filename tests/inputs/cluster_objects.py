@@ -9,14 +9,12 @@ from hashlib import sha256
 from typing import Any
 
 import msgspec
+import yaml
 
 from mooring.agent.pods.api import kubelet_uid
 from mooring.agent.pods.resolve import pod_of_object, wanted_pod
 from mooring.cluster.dra.cdi import allocation_of
-from mooring.cluster.dra.driver import (
-    is_allocated,
-    is_asked_for,
-)
+from mooring.cluster.dra.driver import is_allocated, is_asked_for
 from mooring.cluster.extender.pods import Shapes, seen_pod
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.errors import InputError
@@ -60,37 +58,21 @@ def claim(data: bytes) -> object:
     )
 
 
-_CLAIM = {
-    "metadata": {
-        "name": "c",
-        "namespace": "default",
-        "uid": "u",
-        "annotations": {"mooring/allocate": "immediate", "mooring/node": "node-1"},
-    },
-    "status": {
-        "allocation": {
-            "devices": {
-                "results": [
-                    {
-                        "request": "r",
-                        "driver": "cpu.mooring",
-                        "pool": "node-1",
-                        "device": "cpu0",
-                        "consumedCapacity": {"dra.cpu/cpu": "2"},
-                        "shareID": "s",
-                    },
-                ],
-                "config": [{"opaque": {"driver": "other", "parameters": {}}}],
-            }
-        },
-        "reservedFor": [{"resource": "pods", "name": "p", "uid": "p1"}],
-    },
-}
+_CLAIM = """
+metadata: {name: c, namespace: default, uid: u, annotations: {mooring/allocate: immediate, mooring/node: node-1}}
+status:
+  allocation:
+    devices:
+      results:
+      - {request: r, driver: cpu.mooring, pool: node-1, device: cpu0, consumedCapacity: {dra.cpu/cpu: "2"}, shareID: s}
+      config: [{opaque: {driver: other, parameters: {}}}]
+  reservedFor: [{resource: pods, name: p, uid: p1}]
+"""
 
 
 def claim_seeds() -> list[bytes]:
     """Return one with every field that is read."""
-    return [json.dumps(_CLAIM).encode()]
+    return [json.dumps(yaml.safe_load(_CLAIM)).encode()]
 
 
 def pod(data: bytes) -> object:
@@ -110,30 +92,28 @@ def pod(data: bytes) -> object:
     return found
 
 
-_RESOURCES = {"requests": {"cpu": "2", "memory": "1Gi"}, "limits": {"cpu": "2", "memory": "1Gi"}}
-_POD = {
-    "metadata": {
-        "name": "p",
-        "namespace": "default",
-        "uid": "u",
-        "annotations": {"mooring/assigned": "true", "kubernetes.io/config.mirror": "m"},
-    },
-    "spec": {
-        "nodeName": "node-1",
-        "containers": [{"name": "a", "resources": _RESOURCES}],
-        "initContainers": [{"name": "i", "restartPolicy": "Always", "resources": {"requests": {"cpu": "100m"}}}],
-        "overhead": {"cpu": "10m"},
-        "resources": {"requests": {"cpu": "3"}, "limits": {"cpu": "3", "memory": "2Gi"}},
-    },
-    "status": {
-        "phase": "Running",
-        "qosClass": "Guaranteed",
-        "containerStatuses": [
-            {"name": "a", "allocatedResources": {"cpu": "1"}, "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}
-        ],
-        "allocatedResources": {"cpu": "3"},
-    },
-}
+_POD = yaml.safe_load(
+    """
+metadata:
+  name: p
+  namespace: default
+  uid: u
+  annotations: {mooring/assigned: "true", kubernetes.io/config.mirror: m}
+spec:
+  nodeName: node-1
+  containers:
+  - {name: a, resources: {requests: {cpu: "2", memory: 1Gi}, limits: {cpu: "2", memory: 1Gi}}}
+  initContainers: [{name: i, restartPolicy: Always, resources: {requests: {cpu: 100m}}}]
+  overhead: {cpu: 10m}
+  resources: {requests: {cpu: "3"}, limits: {cpu: "3", memory: 2Gi}}
+status:
+  phase: Running
+  qosClass: Guaranteed
+  containerStatuses:
+  - {name: a, allocatedResources: {cpu: "1"}, resources: {limits: {cpu: "1", memory: 1Gi}}}
+  allocatedResources: {cpu: "3"}
+"""
+)
 
 
 def pod_seeds() -> list[bytes]:

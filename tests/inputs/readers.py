@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
@@ -32,9 +32,8 @@ from mooring.agent.nri.methods import parse
 from mooring.answers.base.plan import Question, make_plan
 from mooring.answers.base.plan_document import plan_document
 from mooring.answers.doctor.diagnosis import diagnose
-from mooring.answers.explain.document import explanation_list
+from mooring.answers.explain import explanation_list
 from mooring.cluster.extender.wire import Arguments, BindArguments, PreemptArguments, decoded, node_names
-from mooring.engine.checkpoint.device_file import device_record
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
@@ -127,31 +126,9 @@ def _diagnosed(files: StateTexts) -> object:
 
 
 def _state_seeds(kind: str) -> list[bytes]:
-    found: dict[bytes, None] = {}
-    for line in _recorded("state-files.jsonl.gz", 400):
-        for name, text in (json.loads(line).get("files") or {}).items():
-            if kind in name and isinstance(text, str):
-                found[text.encode(errors="surrogateescape")] = None
-    return list(found)
-
-
-_DEVICE_RECORD = json.dumps(
-    {
-        "Data": {
-            "PodDeviceEntries": [
-                {
-                    "PodUID": "u1",
-                    "ContainerName": "c",
-                    "ResourceName": "nvidia.com/gpu",
-                    "DeviceIDs": {"-1": ["a"], "0": ["b", "c"]},
-                    "AllocResp": "EgA=",
-                }
-            ],
-            "RegisteredDevices": {"nvidia.com/gpu": ["a", "b", "c"]},
-        },
-        "Checksum": 3290171,
-    }
-).encode()
+    files = [json.loads(line).get("files") or {} for line in _recorded("state-files.jsonl.gz", 400)]
+    texts = (text for found in files for name, text in found.items() if kind in name and isinstance(text, str))
+    return list(dict.fromkeys(text.encode(errors="surrogateescape") for text in texts))
 
 
 def _journal(data: bytes) -> object:
@@ -168,16 +145,19 @@ def _journal_seeds() -> list[bytes]:
     return [alone, first + b"\n\n" + second + b"\n"]
 
 
-def _nri(data: bytes) -> object:
-    """A connection's bytes: frames, messages, requests, and an agent that answers them."""
-    handler = agent_handler.AgentHandler()
+def _requests(data: bytes) -> Iterator[TTRPCRequestMessage]:
+    """Yield the requests in a connection's bytes."""
     messages = message_reader()
     for frame in frame_reader().feed(data):
         for message in messages.feed(frame.payload):
             if message.type == MessageType.REQUEST:
-                request = parse(TTRPCRequestMessage, message.body)
-                handler.answer(request.method, request.payload)
-    return None
+                yield parse(TTRPCRequestMessage, message.body)
+
+
+def _nri(data: bytes) -> object:
+    """A connection's bytes: frames, messages, requests, and an agent that answers them."""
+    handler = agent_handler.AgentHandler()
+    return [handler.answer(request.method, request.payload) for request in _requests(data)]
 
 
 def _nri_call(data: bytes) -> object:
@@ -191,17 +171,9 @@ def _nri_seeds() -> list[bytes]:
 
 
 def _call_seeds() -> list[bytes]:
-    found: dict[bytes, None] = {}
-    for data in _nri_seeds():
-        messages = message_reader()
-        for frame in frame_reader().feed(data):
-            for message in messages.feed(frame.payload):
-                if message.type == MessageType.REQUEST:
-                    request = parse(TTRPCRequestMessage, message.body)
-                    if request.method in agent_handler.METHODS:
-                        number = agent_handler.METHODS.index(request.method)
-                        found[bytes([number]) + request.payload] = None
-    return list(found)
+    methods = agent_handler.METHODS
+    calls = (one for data in _nri_seeds() for one in _requests(data) if one.method in methods)
+    return list(dict.fromkeys(bytes([methods.index(one.method)]) + one.payload for one in calls))
 
 
 def _machine_seeds() -> list[bytes]:
@@ -327,9 +299,6 @@ READERS = (
     Reader("scenario", _scenario, _scenario_seeds),
     Reader("cpu-state", _cpu_file, lambda: _state_seeds("cpu")),
     Reader("memory-state", _memory_file, lambda: _state_seeds("memory")),
-    Reader(
-        "device-checkpoint", lambda data: device_record(data.decode(errors="surrogateescape")), lambda: [_DEVICE_RECORD]
-    ),
     Reader("device-record", device_objects.record, device_objects.record_seeds),
     Reader("dynamic-objects", device_objects.dynamic, device_objects.dynamic_seeds),
     Reader("journal", _journal, _journal_seeds),

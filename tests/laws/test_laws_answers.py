@@ -16,7 +16,7 @@ from mooring.answers.base.plan_document import decided, differing, plan_document
 from mooring.answers.base.pods import explain
 from mooring.answers.base.report import report_of
 from mooring.answers.base.rows import plan_rows
-from mooring.answers.explain.document import explanation_document
+from mooring.answers.explain import explanation_document
 from mooring.answers.whatif.answer import differences, differs
 from mooring.cli.output import json_text
 from mooring.engine.core.config import CPU_HOTPLUG

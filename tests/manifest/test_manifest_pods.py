@@ -252,7 +252,8 @@ def test_pod_from_the_api_server_keeps_its_pod_level_resources() -> None:
     assert texts(read(content).resources.limits) == {"cpu": "1", "memory": "1"}  # type: ignore[union-attr]
 
 
-CONTAINER = "f.yaml: spec.containers[0]"
+CONTAINER = "spec.containers[0]"
+POLICY = "spec.initContainers[0].restartPolicy"
 REQUESTS, LIMITS = (f"{CONTAINER}.resources.{part}" for part in ("requests", "limits"))
 
 
@@ -260,22 +261,24 @@ def asks(requests: Resources | None = None, limits: Resources | None = None) -> 
     return pod(container("c", requests, limits))
 
 
+def whole(*more: Resources, **spec: Any) -> Resources:
+    return pod(container("c"), *more, **spec)
+
+
+def restarted(policy: object) -> list[Resources]:
+    return [container("i", restartPolicy=policy)]
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({}, "f.yaml: spec: must be a mapping, not nothing"),
-        ({"metadata": [], "spec": {}}, "f.yaml: metadata: must be a mapping, not a list"),
-        ({"metadata": {}, "spec": {"containers": [{"name": "c"}]}}, "f.yaml: metadata.name: must not be empty"),
-        (
-            {"metadata": {"name": False}, "spec": {"containers": [{"name": "c"}]}},
-            "(YAML reads on, off, yes, no, y and n",
-        ),
-        (
-            {"metadata": {"name": 5}, "spec": {"containers": [{"name": "c"}]}},
-            "must be a string, not a number; put it in q",
-        ),
-        (pod(), "f.yaml: spec.containers: must not be empty; a pod has at least one container"),
-        ({"spec": {"containers": {}}}, "f.yaml: spec.containers: must be a list, not a mapping"),
+        ({}, "spec: must be a mapping, not nothing"),
+        ({"metadata": [], "spec": {}}, "metadata: must be a mapping, not a list"),
+        ({**whole(), "metadata": {}}, "metadata.name: must not be empty"),
+        ({**whole(), "metadata": {"name": False}}, "(YAML reads on, off, yes, no, y and n"),
+        ({**whole(), "metadata": {"name": 5}}, "must be a string, not a number; put it in q"),
+        (pod(), "spec.containers: must not be empty; a pod has at least one container"),
+        ({"spec": {"containers": {}}}, "spec.containers: must be a list, not a mapping"),
         ({"spec": {"containers": [1]}}, f"{CONTAINER}: must be a mapping, not a number"),
         ({"spec": {"containers": [{}]}}, f"{CONTAINER}.name: must not be empty"),
         (
@@ -287,17 +290,11 @@ def asks(requests: Resources | None = None, limits: Resources | None = None) -> 
             pod({"name": "c", "resources": {"limits": "2"}}),
             f"{CONTAINER}.resources.limits: must be a mapping, not a string",
         ),
-        (pod(container("c"), container("c")), "f.yaml: spec: two containers are called 'c'; rename one of them"),
-        (pod(container("c"), initContainers=[container("c")]), "two containers are called 'c'"),
-        (pod(container("c"), initContainers=5), "f.yaml: spec.initContainers: must be a list, not a number"),
-        (
-            pod(container("c"), initContainers=[container("i", restartPolicy=True)]),
-            "f.yaml: spec.initContainers[0].restartPolicy: must be a string, not true or false",
-        ),
-        (
-            pod(container("c"), initContainers=[container("i", restartPolicy="always")]),
-            "f.yaml: spec.initContainers[0].restartPolicy: 'always' is not a restart policy; write Always for a",
-        ),
+        (whole(container("c")), "spec: two containers are called 'c'; rename one of them"),
+        (whole(initContainers=[container("c")]), "two containers are called 'c'"),
+        (whole(initContainers=5), "spec.initContainers: must be a list, not a number"),
+        (whole(initContainers=restarted(True)), f"{POLICY}: must be a string, not true or false"),
+        (whole(initContainers=restarted("always")), f"{POLICY}: 'always' is not a restart policy; write Always for a"),
         (asks({"cpu": "2 cores"}), f"{REQUESTS}.cpu: '2 cores' is not a quantity; write one such as 2"),
         (asks({"memory": "1K"}), "'1K' is not a quantity: unable to parse quantity's suffix; write one"),
         (asks({"memory": "9" * 9000}), "is not a quantity: a quantity of 9000 characters is too long"),
@@ -326,25 +323,27 @@ def asks(requests: Resources | None = None, limits: Resources | None = None) -> 
         ),
         (asks(limits={"cpu": 1, "hugepages-2X": 0}), "hugepages-2X does not name a page size; write hugep"),
         (asks(limits={"cpu": 1, "hugepages-0": 0}), "hugepages-0 does not name a page size"),
-        (pod(container("c"), resources=[]), "f.yaml: spec.resources: must be a mapping, not a list"),
+        (whole(resources=[]), "spec.resources: must be a mapping, not a list"),
         (
-            pod(container("c"), resources={"limits": {"vendor.com/nic": 1}}),
-            "f.yaml: spec.resources.limits.vendor.com/nic: is not supported at pod level; only cpu, memory and hugep",
+            whole(resources={"limits": {"vendor.com/nic": 1}}),
+            "spec.resources.limits.vendor.com/nic: is not supported at pod level; only cpu, memory and hugep",
         ),
         (
-            pod(container("c"), resources={"requests": {"cpu": 2}, "limits": {"cpu": 1}}),
-            "f.yaml: spec.resources.requests.cpu: the request of 2 is above the limit of 1",
+            whole(resources={"requests": {"cpu": 2}, "limits": {"cpu": 1}}),
+            "spec.resources.requests.cpu: the request of 2 is above the limit of 1",
         ),
-        (pod(container("c"), overhead={"cpu": "-1"}), "f.yaml: spec.overhead.cpu: must not be negative, but is -1"),
-        (pod(container("c"), overhead={"cpu": "x"}), "f.yaml: spec.overhead.cpu: 'x' is not a quantity"),
-        ({**pod(container("c")), "status": {"qosClass": "Gold"}}, "f.yaml: status.qosClass: 'Gold' is not a QoS class"),
-        ({**pod(container("c")), "status": {"qosClass": ["Gold"]}}, "f.yaml: status.qosClass: must be a string"),
+        (whole(overhead={"cpu": "-1"}), "spec.overhead.cpu: must not be negative, but is -1"),
+        (whole(overhead={"cpu": "x"}), "spec.overhead.cpu: 'x' is not a quantity"),
+        ({**whole(), "status": {"qosClass": "Gold"}}, "status.qosClass: 'Gold' is not a QoS class"),
+        ({**whole(), "status": {"qosClass": ["Gold"]}}, "status.qosClass: must be a string"),
     ],
 )
 def test_what_the_api_server_refuses_is_refused_here(content: Mapping[str, Any], message: str) -> None:
     if "metadata" not in content and content:
         content = {"metadata": {"name": "p"}, **content}
-    assert message in refusal(content)
+    said = refusal(content)
+    assert said.startswith("f.yaml: ")
+    assert message in said
 
 
 def test_reading_does_not_change_the_object() -> None:

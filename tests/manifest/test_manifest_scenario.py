@@ -166,7 +166,7 @@ def test_damaged_files_are_refused(tmp_path: Path, data: bytes, message: str) ->
 
 
 def test_endless_line_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mooring.inputs.pods.scenario.LONGEST_LINE", 1024**2)
+    monkeypatch.setattr("mooring.inputs.decoding.documents.LONGEST_LINE", 1024**2)
     file = tmp_path / "bomb.jsonl.gz"
     file.write_bytes(gzip.compress(b'{"id":"' + b"x" * 2**21, mtime=0))
     assert refusal(file) == f"{file}:1: a line longer than 1 MiB"

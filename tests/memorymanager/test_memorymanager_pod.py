@@ -1,15 +1,18 @@
-"""Memory of whole pods (KEP-5526): the check of the shared pool, the partition, and keeping it across a restart."""
+"""Memory of whole pods (KEP-5526), and what containers and pods ask for."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
+from tests.faults import text_of
 from tests.memorymanager.small_memory import (
     ANYWHERE,
     APP,
     BOTH,
+    HUGE,
     INIT,
+    SIDECAR,
     block,
     container,
     empty_nodes,
@@ -22,14 +25,26 @@ from tests.memorymanager.small_memory import (
 )
 
 import mooring.engine.memorymanager.hints as policy_hints
-import mooring.engine.memorymanager.static as engine
 from mooring.engine.core.bits import NUMAMask
-from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
+from mooring.engine.core.config import ReservedMemory
+from mooring.engine.core.decision import AllocationError
+from mooring.engine.core.machineinfo import MachineInfo, NUMANode
+from mooring.engine.core.pod import Container, ContainerKind, Pod, PodLevelGates
+from mooring.engine.core.quantity import Quantity
 from mooring.engine.memorymanager.facts import MemoryHintsAsked, MemoryPinningFailed, MemoryPinningRequested
-from mooring.engine.memorymanager.policy import MemoryPolicy
+from mooring.engine.memorymanager.policy import (
+    NOT_INT64,
+    MemoryPolicy,
+    container_requests,
+    default_machine_state,
+    hugepages_type,
+    pod_requests,
+    reserved_table,
+    wrapped_nodes,
+)
 from mooring.engine.memorymanager.start import DIFFERENT, start
 from mooring.engine.memorymanager.state import Block, MemoryState, ReusableMemory
-from mooring.engine.memorymanager.static import MemoryAllocated, MemoryRefusal, allocate, allocate_pod, remove
+from mooring.engine.memorymanager.static import allocate, allocate_pod, remove
 from mooring.engine.topologymanager.hints import Hint, Hints
 
 NODES = empty_nodes(20, 20, M2=(9, 9))
@@ -42,9 +57,9 @@ def shared(name: str, kind: ContainerKind = APP) -> Container:
 
 
 def served(policy: MemoryPolicy, whole: Pod, hint: Hint = ANYWHERE, state: MemoryState | None = None) -> MemoryState:
-    answer = allocate_pod(policy, state or fresh(policy), ReusableMemory(), whole, hint)
-    assert isinstance(answer, MemoryAllocated), answer
-    return answer.state
+    answer = allocate_pod(policy, state or fresh(policy), whole, hint)
+    assert isinstance(answer, MemoryState), answer
+    return answer
 
 
 # The check of the shared pool.
@@ -64,20 +79,11 @@ def test_a_container_with_requests_of_other_types_only_shares_nothing() -> None:
 # The partition.
 
 
-def test_the_record_of_init_containers_is_passed_on() -> None:
-    record = ReusableMemory("pod", {NUMAMask(0b01): {"memory": 3}})
-    burstable = replace(pod_level(container("a", 4), memory=10), qos=QoS.BURSTABLE)
-    for whole in (pod_level(container("a", 4), shared("b"), memory=10), burstable):
-        answer = allocate_pod(POLICY, fresh(POLICY), record, whole, on(0))
-        assert isinstance(answer, MemoryAllocated)
-        assert answer.reusable is record
-
-
 def test_observers_are_told_of_the_whole_pod_and_why_it_failed() -> None:
     facts: list[object] = []
     whole = pod_level(container("a", 10), shared("b"), memory=10)
-    answer = allocate_pod(POLICY, fresh(POLICY), ReusableMemory(), whole, on(0), facts.append)
-    assert answer == MemoryRefusal(NO_SHARED, "EmptyPodSharedPoolError")
+    answer = allocate_pod(POLICY, fresh(POLICY), whole, on(0), facts.append)
+    assert answer == AllocationError(NO_SHARED, "EmptyPodSharedPoolError")
     assert facts == [MemoryPinningRequested("pod", ""), MemoryPinningFailed("pod", "", NO_SHARED)]
     del facts[:]
     hints = policy_hints.pod_hints(POLICY, fresh(POLICY), ReusableMemory(), pod(container("a", 5)), facts.append)
@@ -89,15 +95,6 @@ def test_observers_are_told_of_the_whole_pod_and_why_it_failed() -> None:
 def test_amounts_of_zero_are_not_written_down() -> None:
     whole = pod_level(container("a", 10, M2=3), container("c", 1, M2=0), memory=11, M2=3)
     assert served(POLICY, whole).assignments["pod"]["c"] == (block([0], 1),)
-
-
-def test_nothing_is_reused_from_init_containers() -> None:
-    whole = pod_level(container("i", 6, INIT), container("a", 6), memory=6)
-    left = ReusableMemory("pod", {NUMAMask(0b01): {"memory": 6}})
-    other = pod(container("c", 18), uid="other")
-    answer = allocate(POLICY, fresh(POLICY), ReusableMemory(), other, other.containers[0], on(0))
-    assert isinstance(answer, MemoryAllocated)
-    assert allocate_pod(POLICY, answer.state, left, whole, on(0)) == MemoryRefusal(engine.NO_EXTENSION)
 
 
 # Restart.
@@ -168,8 +165,8 @@ def test_fixed_containers_served_one_by_one_before_begin_anew() -> None:
     state = fresh(SANE)
     for one in whole.containers:
         answer = allocate(SANE, state, ReusableMemory(), whole, one, on(0))
-        assert isinstance(answer, MemoryAllocated)
-        state = answer.state
+        assert not isinstance(answer, AllocationError)
+        state = answer[0]
     assert reserved(state) == [6, 0]
     assert begins_anew(state, whole)
 
@@ -184,10 +181,98 @@ def test_in_container_scope_a_pod_with_blocks_of_its_own_is_not_charged_again() 
     state, broken = started(SANE), started(POLICY)
     init = WHOLE.containers[0]
     answer = allocate(SANE, state, ReusableMemory(), WHOLE, init, on(1))
-    assert isinstance(answer, MemoryAllocated)
-    assert answer.state is state
+    assert not isinstance(answer, AllocationError)
+    assert answer[0] is state
     assert policy_hints.container_hints(SANE, state, ReusableMemory(), WHOLE, init) is None
     # The kubelet serves the init container that has ended; its own file then says less than is charged.
     again = allocate(POLICY, broken, ReusableMemory(), WHOLE, init, on(1))
-    assert isinstance(again, MemoryAllocated)
-    assert start(POLICY, again.state) == DIFFERENT
+    assert not isinstance(again, AllocationError)
+    assert start(POLICY, again[0]) == DIFFERENT
+
+
+OFF = PodLevelGates()
+
+
+@pytest.mark.parametrize("text", ["0.5", "100m", "1e30", "9223372036854775808"])
+def test_what_is_no_whole_number_of_64_bits_is_an_error(text: str) -> None:
+    asked = container("c", text)
+    assert container_requests(pod(asked), asked, OFF) == NOT_INT64
+    assert pod_requests(pod(asked), OFF) == NOT_INT64
+
+
+def test_a_container_of_a_managed_pod_asks_only_when_requests_equal_limits() -> None:
+    own, shared = container("own", 4), replace(container("shared", 3), limits={})
+    whole = pod_level(own, shared, memory=10)
+    assert container_requests(whole, own, BOTH) == {"memory": 4}
+    assert container_requests(whole, shared, BOTH) == {}
+    assert container_requests(whole, shared, OFF) == {"memory": 3}
+    no_cpu = container("no cpu", 4, cpu=0)
+    assert container_requests(pod_level(no_cpu, memory=10), no_cpu, BOTH) == {}
+
+
+def machine(*nodes: NUMANode) -> MachineInfo:
+    return MachineInfo(1, 1, sum(node.memory for node in nodes), nodes)
+
+
+def test_reservations_above_a_nodes_memory_wrap_around_and_are_named() -> None:
+    state = default_machine_state(
+        machine(NUMANode(0, 1024), NUMANode(1, 0), NUMANode(2, 1 << 30)), {0: {"memory": 1025}}
+    )
+    assert state[0].memory["memory"].allocatable == state[0].memory["memory"].free == 2**64 - 1
+    assert (state[0].memory["memory"].total, state[0].memory["memory"].system_reserved) == (1024, 1025)
+    assert wrapped_nodes(state) == (0,)
+
+
+def test_sums_of_a_pods_requests_wrap_around() -> None:
+    whole = pod(container("s", "9E", SIDECAR), container("a", "9E"), container("b", "9E"))
+    assert pod_requests(whole, OFF) == {"memory": 27 * 10**18 - 2**64}
+
+
+@pytest.mark.parametrize(
+    ("kib", "name"), [(4, "hugepages-4Ki"), (64, "hugepages-64Ki"), (2048, HUGE), (16777216, "hugepages-16Gi")]
+)
+def test_pools_are_named_by_page_size_in_binary_units(kib: int, name: str) -> None:
+    assert hugepages_type(kib) == name
+
+
+def reserve(*entries: ReservedMemory, node: str = "100", fixed: frozenset[str] = frozenset()) -> object:
+    amounts = {"memory": Quantity.parse(node), "cpu": Quantity.parse("1")}
+    return text_of(reserved_table(entries, [0, 1], amounts, fixed))
+
+
+def test_a_node_may_be_named_without_ordinary_memory() -> None:
+    entries = [ReservedMemory(0, {"memory": "100"}), ReservedMemory(1, {HUGE: "0"})]
+    assert reserve(*entries) == {0: {"memory": 100}, 1: {HUGE: 0}}
+    assert reserve(entries[1], node="0") == "[memorymanager] you should specify the system reserved memory"
+
+
+def not_equal(configured: str, resource: str, expected: str) -> str:
+    return (
+        f'the total amount "{configured}" of type "{resource}" is not equal to the value "{expected}" '
+        "determined by Node Allocatable feature"
+    )
+
+
+@pytest.mark.parametrize(
+    ("entries", "node", "text"),
+    [
+        (
+            [ReservedMemory(2, {"memory": "1"})],
+            "100",
+            "the reserved memory configuration references a NUMA node 2 that does not exist on this machine",
+        ),
+        ([ReservedMemory(0, {"memory": "60"})], "100", not_equal("60", "memory", "100")),
+        ([ReservedMemory(0, {HUGE: "2Mi", "memory": "100"})], "100", not_equal("2Mi", "hugepages-2Mi", "0")),
+        ([], "100", not_equal("0", "memory", "100")),
+        ([ReservedMemory(0, {"memory": "0.5Gi"})], "512Mi", "could not covert a variable of type Quantity to int64"),
+        ([], "0", "[memorymanager] you should specify the system reserved memory"),
+    ],
+)
+def test_reserved_memory_that_does_not_add_up_is_refused(entries: list[ReservedMemory], node: str, text: str) -> None:
+    assert reserve(*entries, node=node) == text
+
+
+def test_the_misspelt_word_is_corrected_when_the_defect_is_fixed() -> None:
+    entries = [ReservedMemory(0, {"memory": "0.5Gi"})]
+    text = reserve(*entries, node="512Mi", fixed=frozenset({"hint-typo"}))
+    assert text == "could not convert a variable of type Quantity to int64"

@@ -25,12 +25,13 @@ from tests.memorymanager.small_memory import (
 
 import mooring.engine.memorymanager.hints as policy_hints
 import mooring.engine.memorymanager.start as replay
+from mooring.engine.core.decision import AllocationError
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.release import ReleaseRules
 from mooring.engine.memorymanager.facts import StartLeftToChance
 from mooring.engine.memorymanager.start import DIFFERENT, Containers, start
 from mooring.engine.memorymanager.state import Block, MemoryState, NUMANodeState, ReusableMemory, charge, release
-from mooring.engine.memorymanager.static import MemoryAllocated, allocate, remove
+from mooring.engine.memorymanager.static import allocate, remove
 
 Assignments = Mapping[str, Mapping[str, tuple[Block, ...]]]
 Nodes = Mapping[int, NUMANodeState]
@@ -204,9 +205,9 @@ def test_an_empty_entry_of_a_pod_stands_for_the_blocks_of_its_containers() -> No
     free = policy_hints.container_hints(policy, fresh(policy), ReusableMemory(), whole, whole.containers[1])
     assert policy_hints.container_hints(policy, state, ReusableMemory(), whole, whole.containers[1]) == free
     answer = allocate(policy, state, ReusableMemory(), whole, whole.containers[1], on(1))
-    assert isinstance(answer, MemoryAllocated)
-    assert answer.state.assignments["pod"] == {**entries["pod"], "d": (block([1], 3),)}
-    assert reserved(answer.state) == [0, 3]
+    assert not isinstance(answer, AllocationError)
+    assert answer[0].assignments["pod"] == {**entries["pod"], "d": (block([1], 3),)}
+    assert reserved(answer[0]) == [0, 3]
 
 
 # Order.

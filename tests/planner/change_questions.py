@@ -10,8 +10,7 @@ from tests.laws.strategies_whole_node import configurations, hardware, pods
 from mooring.answers.base.plan import Question, make_plan
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.machine import Machine
-from mooring.engine.core.pod import Container, Pod, QoS
-from mooring.engine.core.quantity import Quantity
+from mooring.engine.core.pod import Pod
 from mooring.inputs.machines.compact import parse_compact
 
 
@@ -34,10 +33,8 @@ def tight_questions(draw: st.DrawFn) -> Question:
 
 def guaranteed(name: str, cpus: int, memory: str = "16Mi") -> Pod:
     """Return a Guaranteed pod with one container."""
-    amounts = {"cpu": Quantity.parse(str(cpus)), "memory": Quantity.parse(memory)}
-    return Pod(
-        f"default_{name}", name, containers=(Container("app", requests=amounts, limits=amounts),), qos=QoS.GUARANTEED
-    )
+    made = Pod.of(name, cpus, memory)
+    return replace(made, uid=f"default_{name}", containers=(replace(made.containers[0], name="app"),))
 
 
 @st.composite

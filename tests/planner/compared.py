@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from mooring.answers.base.trace import Trace
+from mooring.answers.base.trace import Trace, shapes
 from mooring.answers.compare.measures import AlignedContainersPart, VariantPart, VariantSettingsPart, measures
 from mooring.answers.compare.trial import StrandedCPUsPart, Trial, run_trials
 from mooring.answers.compare.variant import Dimension, Variant, changes_between, option_sets
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.machine import Machine
-from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
-from mooring.engine.core.quantity import Quantity
+from mooring.engine.core.pod import ContainerKind, Pod
 from mooring.engine.kubelet.events import Admit
 from mooring.inputs.machines.loader import load_machine
 
@@ -26,15 +25,13 @@ def machine(text: str = "sockets=2 numa=4 cores=16 threads=2 l3=8 memory=64Gi") 
     return load_machine(text)
 
 
-def container(name: str, cpus: int, kind: ContainerKind = ContainerKind.APP) -> Container:
-    amounts = {"cpu": Quantity.parse(str(cpus)), "memory": Quantity.parse("1Gi")}
-    return Container(name, kind, amounts, amounts)
-
-
-def pod(name: str, cpus: int, init: int = 0) -> Pod:
+def pod(name: str, cpus: int, init: int = 0, **devices: int) -> Pod:
     """Return a Guaranteed pod with one container, after an init container when ``init`` is given."""
-    before = (container("before", init, ContainerKind.INIT),) if init else ()
-    return Pod(f"uid-{name}", name, containers=(*before, container("main", cpus)), qos=QoS.GUARANTEED)
+    made = Pod.of(name, cpus, "1Gi", {f"vendor.example/{kind}": count for kind, count in devices.items() if count})
+    before = Pod.of("before", init, "1Gi").containers
+    main = replace(made.containers[0], name="main")
+    held = (replace(before[0], kind=ContainerKind.INIT), main) if init else (main,)
+    return replace(made, uid=f"uid-{name}", containers=held)
 
 
 def pods(*cpus: int) -> list[Pod]:
@@ -59,9 +56,13 @@ def run_trial(told: Trace, variant: Variant) -> Trial:
     return trial
 
 
-def measure(told: Trace, trial: Trial, filling: Sequence[Pod]) -> VariantPart:
-    """Return what became of the one variant of a trial."""
-    return measures(told, trial, {0: Variant("base", machine(SMALL), STATIC)}, filling)[0]
+def outcome(asked: Trace | Sequence[Pod], config: KubeletConfig = STATIC, filling: Sequence[Pod] = ()) -> VariantPart:
+    """Return what becomes of a trace under a configuration; its node is filled with the given pods, or its own."""
+    told = asked if isinstance(asked, Trace) else trace(asked)
+    trial = run_trial(told, Variant("base", machine(), config))
+    return measures(
+        told, trial, {0: Variant("base", machine(SMALL), STATIC)}, shapes(trace(filling) if filling else told)
+    )[0]
 
 
 FIGURES = VariantPart(

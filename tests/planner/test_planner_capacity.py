@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from tests.documents.validation import complaints
-from tests.laws.strategies_whole_node import UNIT, Hardware, configurations, hardware, pods, quantities
+from tests.laws.strategies_whole_node import UNIT, Hardware, configurations, hardware, pods
 from tests.plans import started_plan
 from tests.values import not_none
 
@@ -21,8 +21,7 @@ from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Machine
-from mooring.engine.core.pod import Container, Pod, QoS
-from mooring.engine.core.quantity import Quantity
+from mooring.engine.core.pod import Container, Pod
 from mooring.engine.kubelet.events import ended
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node import Node
@@ -180,12 +179,8 @@ def test_amounts_that_are_led_elsewhere_are_not_admitted_on_their_node(story: St
 
 
 def test_with_align_by_socket_a_pod_led_to_the_second_node_of_a_socket_gets_cpus_of_the_first() -> None:
-    config = replace(
-        STATIC,
-        cpu_manager_policy_options={"align-by-socket": "true"},
-        topology_manager_policy="best-effort",
-        feature_gates={"CPUManagerPolicyAlphaOptions": True},
-    )
+    gates = {"CPUManagerPolicyAlphaOptions": True}
+    config = with_policy("best-effort", cpu_manager_policy_options={"align-by-socket": "true"}, feature_gates=gates)
     now = not_none(started_plan(Question(MACHINE, config)).kubelet)
     cpus = largest_requests(Question(MACHINE, config))[1].resources[0]
     elsewhere = led_elsewhere(now)
@@ -209,9 +204,15 @@ MACHINE = replace(parse_compact("sockets=2 numa=4 cores=16 threads=2 memory=16Gi
 STATIC = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
 
 
+def with_policy(policy: str, **more: Any) -> KubeletConfig:
+    return replace(STATIC, topology_manager_policy=policy, **more)
+
+
+IDLE = Pod("idle", "idle", "ns", (Container("c"),))
+
+
 def pod(name: str, cpu: int, memory: str = "64Mi") -> Pod:
-    asks = {"cpu": Quantity.parse(str(cpu)), "memory": Quantity.parse(memory)}
-    return Pod(name, name, "ns", (Container("c", requests=asks, limits=asks),), QoS.GUARANTEED)
+    return replace(Pod.of(f"ns/{name}", cpu, memory), uid=name)
 
 
 def counted(config: KubeletConfig, shape: Pod, *others: Pod, limit: int | None = None) -> Capacity:
@@ -228,40 +229,31 @@ def names(capacity: Capacity, goal: str) -> list[list[str]]:
 
 
 def test_the_cheapest_single_pod_comes_first() -> None:
-    config = replace(STATIC, topology_manager_policy="restricted")
     others = [pod("a", 7), pod("b", 8), pod("c", 6, "128Mi"), pod("d", 6)]
-    capacity = counted(config, pod("new", 8), *others)
+    capacity = counted(with_policy("restricted"), pod("new", 8), *others)
     assert len(capacity.replicas) == 0
     assert names(capacity, ADMITTED) == [["d"], ["c"], ["b"]]
 
 
-def test_two_pods_go_when_one_does_not_suffice() -> None:
-    config = replace(STATIC, topology_manager_policy="single-numa-node")
-    others = [pod(f"p{number}", 4) for number in range(7)]
-    capacity = counted(config, pod("new", 8), *others)
+@pytest.mark.parametrize(
+    ("count", "cpus", "lengths"),
+    [pytest.param(7, 4, [2, 2, 2], id="pairs"), pytest.param(15, 2, [4], id="a sequence of one NUMA node")],
+)
+def test_several_pods_go_when_one_does_not_suffice(count: int, cpus: int, lengths: list[int]) -> None:
+    others = [pod(f"p{number}", cpus) for number in range(count)]
+    capacity = counted(with_policy("single-numa-node"), pod("new", 8), *others)
     assert not capacity.replicas
-    assert [len(eviction) for eviction in names(capacity, ADMITTED)] == [2, 2, 2]
-
-
-def test_the_shortest_sequence_of_one_numa_node_is_found() -> None:
-    config = replace(STATIC, topology_manager_policy="single-numa-node")
-    others = [pod(f"p{number}", 2) for number in range(15)]
-    capacity = counted(config, pod("new", 8), *others)
-    (sequence,) = names(capacity, ADMITTED)
-    assert len(sequence) == 4
+    assert [len(eviction) for eviction in names(capacity, ADMITTED)] == lengths
 
 
 def test_nobody_is_to_go_for_a_pod_that_an_empty_node_refuses() -> None:
-    config = replace(STATIC, topology_manager_policy="single-numa-node")
-    (advice,) = counted(config, pod("new", 9), pod("a", 2)).document.advice
+    (advice,) = counted(with_policy("single-numa-node"), pod("new", 9), pod("a", 2)).document.advice
     assert (advice.evictions, advice.remark) == ([], EMPTY_REFUSES)
 
 
 def test_a_replica_that_is_spread_is_reported_and_can_be_aligned() -> None:
-    config = replace(STATIC, topology_manager_policy="best-effort")
-    capacity = counted(config, pod("new", 6), pod("a", 4), pod("b", 4), pod("c", 4), pod("d", 4))
-    aligned = [one.aligned for one in capacity.document.replicas]
-    assert aligned == [True, False]
+    capacity = counted(with_policy("best-effort"), pod("new", 6), *(pod(name, 4) for name in "abcd"))
+    assert [one.aligned for one in capacity.document.replicas] == [True, False]
     assert [advice.replica for advice in capacity.document.advice if advice.goal == ALIGNED] == [2]
     assert names(capacity, ALIGNED) == [["a"], ["d"]]
 
@@ -273,62 +265,44 @@ def test_a_limit_ends_the_count_without_a_refusal() -> None:
     assert capacity.document.next is None
 
 
-def test_max_pods_end_the_count_of_pods_that_ask_for_nothing() -> None:
-    shape = Pod("idle", "idle", "ns", (Container("c"),))
-    capacity = counted(replace(STATIC, max_pods=5), shape, pod("a", 2))
-    assert len(capacity.replicas) == 4
-    assert capacity.document.next is not None
-    assert capacity.document.next.reason == "OutOfpods"
-
-
-def test_a_machine_of_endless_pods_is_not_counted_forever() -> None:
-    shape = Pod("idle", "idle", "ns", (Container("c"),))
-    capacity = counted(replace(STATIC, max_pods=10**9), shape)
-    assert len(capacity.replicas) == capacity.document.limit == 1000
+def test_max_pods_end_the_count_of_pods_that_ask_for_nothing_and_it_never_goes_on_forever() -> None:
+    few = counted(replace(STATIC, max_pods=5), IDLE, pod("a", 2))
+    assert (len(few.replicas), not_none(few.document.next).reason) == (4, "OutOfpods")
+    endless = counted(replace(STATIC, max_pods=10**9), IDLE)
+    assert len(endless.replicas) == endless.document.limit == 1000
 
 
 def test_what_is_free_in_pieces_is_lost_for_one_numa_node() -> None:
-    config = replace(STATIC, topology_manager_policy="restricted")
     others = [pod("a", 4), pod("b", 5), pod("c", 5), pod("d", 5)]
-    (cpus,) = counted(config, pod("new", 1), *others).document.fragmentation
-    assert [(share.free, share.largest, share.empty) for share in cpus.numa_nodes] == [
-        (3, 3, 7),
-        (3, 3, 8),
-        (3, 3, 8),
-        (3, 3, 8),
-    ]
+    (cpus,) = counted(with_policy("restricted"), pod("new", 1), *others).document.fragmentation
+    assert [(share.free, share.largest, share.empty) for share in cpus.numa_nodes] == [(3, 3, 7), *[(3, 3, 8)] * 3]
     assert (cpus.free, cpus.largest_aligned, cpus.gathered, cpus.lost) == (12, 3, 8, 5)
     # Twelve need two nodes on an empty machine and have four here; six would need one.
     assert cpus.largest == 3
 
 
 def test_half_a_core_is_nothing_where_only_whole_cores_are_given() -> None:
-    config = replace(
-        STATIC, topology_manager_policy="restricted", cpu_manager_policy_options={"full-pcpus-only": "true"}
-    )
+    config = with_policy("restricted", cpu_manager_policy_options={"full-pcpus-only": "true"})
     (cpus,) = counted(config, pod("new", 2)).document.fragmentation
     assert cpus.step == 2
     assert (cpus.numa_nodes[0].free, cpus.numa_nodes[0].largest) == (7, 6)
 
 
 def test_a_group_of_memory_keeps_its_numa_nodes_from_serving_alone() -> None:
-    config = replace(
-        STATIC,
-        topology_manager_policy="restricted",
-        memory_manager_policy="Static",
-        reserved_memory=(ReservedMemory(0, {"memory": "100Mi"}),),
-    )
+    reserved = (ReservedMemory(0, {"memory": "100Mi"}),)
+    config = with_policy("restricted", memory_manager_policy="Static", reserved_memory=reserved)
     cpus, memory = counted(config, pod("new", 1), pod("wide", 10, "6Gi")).document.fragmentation
     assert [share.largest > 0 for share in cpus.numa_nodes] == [False, False, True, True]
     assert [share.largest > 0 for share in memory.numa_nodes] == [False, False, True, True]
     assert memory.numa_nodes[0].free + memory.numa_nodes[1].free < memory.largest
 
 
-@pytest.mark.parametrize("policy", ["none", "best-effort"])
-def test_without_a_policy_that_leads_pods_only_the_next_numa_node_takes_a_request(policy: str) -> None:
-    (cpus,) = counted(replace(STATIC, topology_manager_policy=policy), pod("new", 1)).document.fragmentation
-    expected = {"none": [7, 8, 0, 0], "best-effort": [7, 8, 8, 8]}[policy]
-    assert [share.largest for share in cpus.numa_nodes] == expected
+@pytest.mark.parametrize(("policy", "largest"), [("none", [7, 8, 0, 0]), ("best-effort", [7, 8, 8, 8])])
+def test_without_a_policy_that_leads_pods_only_the_next_numa_node_takes_a_request(
+    policy: str, largest: list[int]
+) -> None:
+    (cpus,) = counted(with_policy(policy), pod("new", 1)).document.fragmentation
+    assert [share.largest for share in cpus.numa_nodes] == largest
 
 
 def test_a_kubelet_that_does_not_start_is_asked_nothing() -> None:
@@ -338,13 +312,11 @@ def test_a_kubelet_that_does_not_start_is_asked_nothing() -> None:
 
 
 def test_quantities_of_a_drawn_pod_are_what_the_document_counts() -> None:
-    asks = quantities({"cpu": 2, "memory": UNIT})
-    shape = Pod("s", "s", "ns", (Container("c", requests=asks, limits=asks),), QoS.GUARANTEED)
-    assert counted(STATIC, shape, limit=1).document.shape.requests == {"cpu": 2000, "memory": UNIT}
+    assert counted(STATIC, pod("s", 2, str(UNIT)), limit=1).document.shape.requests == {"cpu": 2000, "memory": UNIT}
 
 
 def test_a_larger_pod_may_be_admitted_where_a_smaller_one_is_refused() -> None:
-    config = replace(STATIC, topology_manager_policy="restricted")
+    config = with_policy("restricted")
     others = [pod(f"p{number}", cpus) for number, cpus in enumerate([7, 3, 5, 3, 5, 3, 5])]
     kubelet = not_none(started_plan(Question(MACHINE, config, pods=tuple(others))).kubelet)
     left = kubelet.without(["p2", "p4", "p6"])
@@ -372,17 +344,10 @@ def test_evictions_that_release_too_few_cpus_would_be_found_not_to_help(story: S
 
 def test_the_one_pod_that_holds_exactly_what_is_missing_is_enough() -> None:
     machine = Machine("full", parse_compact("cores=8 threads=1").info)
-    config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
-    held = (_exclusive("three", 3), _exclusive("four", 4))
-    kubelet = not_none(started_plan(Question(machine, config, pods=held)).kubelet)
-    wanted = _exclusive("wanted", 4)
+    held, wanted = (pod("three", 3), pod("four", 4)), pod("wanted", 4)
+    kubelet = not_none(started_plan(Question(machine, STATIC, pods=held)).kubelet)
     found = evictions(kubelet, held, wanted, lambda left: placed(left, wanted) is not None)
     assert [[pod.uid for pod in one.pods] for one in found] == [["four"]]
-
-
-def _exclusive(uid: str, cpus: int) -> Pod:
-    amounts = {"cpu": Quantity.parse(str(cpus)), "memory": Quantity.parse("1Gi")}
-    return Pod(uid, uid, containers=(Container("c", requests=amounts, limits=amounts),), qos=QoS.GUARANTEED)
 
 
 @pytest.mark.parametrize(
@@ -398,15 +363,13 @@ def test_claims_count_as_in_a_plan_and_those_of_which_nothing_is_known_are_named
     claims: tuple[str, ...], unmade: tuple[str, ...], held: int, runs: bool, named: str, count: int
 ) -> None:
     machine = Machine("small", parse_compact("sockets=1 cores=8 threads=1 memory=8Gi").info)
-    config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
-    pod = replace(_exclusive("u", 2), namespace="default", claims=claims, unmade_claims=unmade)
-    kubelet = not_none(started_plan(Question(machine, config)).kubelet)
+    claiming = replace(pod("u", 2), namespace="default", claims=claims, unmade_claims=unmade)
+    kubelet = not_none(started_plan(Question(machine, STATIC)).kubelet)
     if held:
         asked = Claim("claim", "default", "cpus", (Share("fast", "numa0", held, CPUMask(0b11111111)),))
         kubelet, _ = kubelet.claim(asked)
-    question = Question(
-        machine, config, files=kubelet.files, pods=() if runs else (pod,), active=(pod,) if runs else ()
-    )
+    pods, active = ((), (claiming,)) if runs else ((claiming,), ())
+    question = Question(machine, STATIC, files=kubelet.files, pods=pods, active=active)
     found = capacity_of(named_subject(question, "default/u")).document
     assert found.count == count
     assert [one.message.partition(";")[0] for one in found.findings if one.code == "MOOR-549"] == [named][: bool(named)]

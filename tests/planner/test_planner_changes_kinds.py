@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import assume, given
@@ -40,7 +41,8 @@ from mooring.engine.devicemanager.state import Device
 from mooring.inputs.machines.compact import parse_compact
 
 GIB = 2**30
-GPU = "vendor.example/gpu"
+GPU, DRIVER = "vendor.example/gpu", "gpu.vendor.example"
+FOLLOWING = MooringConfig(frozenset({DEVICE_ALIGNMENT}))
 SINGLE = KubeletConfig(
     cpu_manager_policy="static", reserved_system_cpus="0", topology_manager_policy="single-numa-node"
 )
@@ -55,16 +57,36 @@ TWO_NODES = machine("sockets=2 numa=2 cores=8 threads=1 memory=32Gi distances=10
 THREADS = machine("sockets=1 cores=4 threads=2 memory=16Gi")
 
 
-def asked(pods: Sequence[Pod], config: KubeletConfig = SINGLE, on: Machine = TWO_NODES) -> Question:
-    return Question(on, config, pods=tuple(pods))
+def asked(
+    pods: Sequence[Pod],
+    config: KubeletConfig = SINGLE,
+    on: Machine = TWO_NODES,
+    mooring: MooringConfig | None = None,
+    **devices: tuple[int, ...],
+) -> Question:
+    """Return a question about pods on a node with devices, of each kind one on each of these NUMA nodes."""
+    offered = {
+        f"vendor.example/{kind}": tuple(Device(f"{kind}-{number}", (node,)) for number, node in enumerate(nodes))
+        for kind, nodes in devices.items()
+    }
+    return Question(on, config, mooring or MooringConfig(), tuple(pods), devices=offered)
 
 
-def with_resources(name: str, *amounts: tuple[str, ContainerKind, dict[str, str]]) -> Pod:
-    containers = []
-    for container, kind, texts in amounts:
-        quantities = {resource: Quantity.parse(text) for resource, text in texts.items()}
-        containers.append(Container(container, kind, quantities, quantities))
-    return Pod(f"default_{name}", name, containers=tuple(containers), qos=QoS.GUARANTEED)
+def wants(name: str, cpu: int | str, memory: str = "64Mi", **devices: int) -> Pod:
+    made = Pod.of(name, cpu, memory, {f"vendor.example/{kind}": count for kind, count in devices.items()})
+    return replace(made, uid=f"default_{name}", containers=(replace(made.containers[0], name="app"),))
+
+
+def burstable(pod: Pod) -> Pod:
+    """Return the pod with requests alone."""
+    return replace(pod, containers=tuple(replace(one, limits={}) for one in pod.containers), qos=QoS.BURSTABLE)
+
+
+def whole(server: Pod, cpu: str) -> Pod:
+    """Return a pod with resources of its own, one container with its own share, and one that shares the rest."""
+    amounts = {"cpu": Quantity.parse(cpu), "memory": Quantity.parse("1Gi")}
+    held = (replace(server.containers[0], name="server"), Container("helper"))
+    return replace(server, containers=held, resources=PodResources(amounts, amounts))
 
 
 def ref(name: str) -> PodRef:
@@ -77,6 +99,23 @@ def found(question: Question, name: str, limit: int = 100) -> tuple[Proposal, ..
 
 def texts(proposals: Sequence[Proposal]) -> list[str]:
     return [proposal.text for proposal in proposals]
+
+
+def of_kind(question: Question, name: str, kind: str) -> list[Proposal]:
+    return [one for one in found(question, name) if one.changes[0].kind == kind]
+
+
+POD_MANAGERS = replace(
+    SINGLE,
+    topology_manager_policy="best-effort",
+    topology_manager_scope="pod",
+    feature_gates={"PodLevelResourceManagers": True},
+)
+WITH_MEMORY: dict[str, Any] = {
+    "memory_manager_policy": "Static",
+    "reserved_memory": (ReservedMemory(0, {"memory": "1Gi"}),),
+    "eviction_hard": {"memory.available": "1Gi"},
+}
 
 
 def test_the_largest_smaller_number_of_cpus_is_proposed_first() -> None:
@@ -97,45 +136,13 @@ def test_an_odd_number_of_cpus_is_rounded_up_before_it_is_rounded_down() -> None
 
 
 def test_a_container_without_anything_to_share_gets_one_cpu_more_for_its_pod() -> None:
-    config = replace(
-        SINGLE,
-        topology_manager_policy="best-effort",
-        topology_manager_scope="pod",
-        feature_gates={"PodLevelResourceManagers": True},
-    )
-    amounts = {"cpu": Quantity.parse("2"), "memory": Quantity.parse("1Gi")}
-    pod = Pod(
-        "default_full",
-        "full",
-        containers=(Container("server", requests=amounts, limits=amounts), Container("helper")),
-        qos=QoS.GUARANTEED,
-        resources=PodResources(amounts, amounts),
-    )
-    question = asked([pod], config)
+    question = asked([whole(wants("full", 2, "1Gi"), "2")], POD_MANAGERS)
     assert make_plan(question).answers[0].decision.reason == "EmptyPodSharedPoolError"
     assert found(question, "full")[0].text == "Let default/full as a whole request 3 CPUs instead of 2."
 
 
 def test_a_container_leaves_memory_of_its_pod_to_those_that_share() -> None:
-    config = replace(
-        SINGLE,
-        memory_manager_policy="Static",
-        reserved_memory=(ReservedMemory(0, {"memory": "1Gi"}),),
-        eviction_hard={"memory.available": "1Gi"},
-        topology_manager_policy="best-effort",
-        topology_manager_scope="pod",
-        feature_gates={"PodLevelResourceManagers": True},
-    )
-    amounts = {"cpu": Quantity.parse("1"), "memory": Quantity.parse("1Gi")}
-    whole = {"cpu": Quantity.parse("2"), "memory": Quantity.parse("1Gi")}
-    pod = Pod(
-        "default_full",
-        "full",
-        containers=(Container("server", requests=amounts, limits=amounts), Container("helper")),
-        qos=QoS.GUARANTEED,
-        resources=PodResources(whole, whole),
-    )
-    question = asked([pod], config)
+    question = asked([whole(wants("full", 1, "1Gi"), "2")], replace(POD_MANAGERS, **WITH_MEMORY))
     assert not make_plan(question).is_yes
     assert texts(found(question, "full"))[:2] == [
         "Let default/full as a whole request 1025Mi of memory instead of 1Gi.",
@@ -144,21 +151,16 @@ def test_a_container_leaves_memory_of_its_pod_to_those_that_share() -> None:
 
 
 def test_an_init_container_that_binds_its_app_to_a_full_node_asks_for_what_the_app_asks_for() -> None:
-    init = ("init", ContainerKind.INIT, {"cpu": "1", "memory": "1Gi"})
-    app = ("app", ContainerKind.APP, {"cpu": "4", "memory": "1Gi"})
-    proposals = found(asked([with_resources("pinned", init, app)]), "pinned")
+    init = replace(wants("pinned", 1, "1Gi").containers[0], name="init", kind=ContainerKind.INIT)
+    pinned = wants("pinned", 4, "1Gi")
+    proposals = found(asked([replace(pinned, containers=(init, *pinned.containers))]), "pinned")
     assert proposals[0].changes == (Amount(ref("pinned"), "init", "cpu", Quantity.parse("4")),)
     assert proposals[0].cost == Cost()
 
 
 def test_the_amount_of_memory_that_is_proposed_is_exactly_what_a_node_has() -> None:
-    config = replace(
-        SINGLE,
-        memory_manager_policy="Static",
-        reserved_memory=(ReservedMemory(0, {"memory": "1Gi"}),),
-        eviction_hard={"memory.available": "1Gi"},
-    )
-    question = asked([guaranteed("first", 1, "2Gi"), guaranteed("large", 1, "20Gi")], config)
+    pods = [guaranteed("first", 1, "2Gi"), guaranteed("large", 1, "20Gi")]
+    question = asked(pods, replace(SINGLE, **WITH_MEMORY))
     change = found(question, "large")[0].changes[0]
     assert isinstance(change, Amount)
     assert change.amount.units == 16 * GIB
@@ -167,8 +169,7 @@ def test_the_amount_of_memory_that_is_proposed_is_exactly_what_a_node_has() -> N
 
 
 def test_a_burstable_pod_asks_for_what_is_left_of_the_node() -> None:
-    request = {"cpu": Quantity.parse("9500m")}
-    pod = Pod("default_b", "b", containers=(Container("app", requests=request),), qos=QoS.BURSTABLE)
+    pod = burstable(wants("b", "9500m", ""))
     proposal = found(asked([pod]), "b")[0]
     change = proposal.changes[0]
     assert isinstance(change, Amount)
@@ -177,9 +178,7 @@ def test_a_burstable_pod_asks_for_what_is_left_of_the_node() -> None:
 
 
 def test_what_is_proposed_leaves_room_for_pods_behind() -> None:
-    quantities = {"cpu": Quantity.parse("7500m"), "memory": Quantity.parse("1Gi")}
-    wide = Pod("default_wide", "wide", containers=(Container("app", requests=quantities),), qos=QoS.BURSTABLE)
-    question = asked([wide, guaranteed("behind", 2)])
+    question = asked([burstable(wants("wide", "7500m", "1Gi")), guaranteed("behind", 2)])
     first = found(question, "wide")[0]
     assert first.changes == (Amount(ref("wide"), "app", "cpu", Quantity.parse("5")),)
     assert make_plan(applied(question, first.changes)).is_yes
@@ -198,31 +197,19 @@ def test_memory_that_is_proposed_leaves_a_numa_node_for_pods_behind() -> None:
 def test_pod_level_resources_are_an_amount_of_their_own() -> None:
     config = replace(SINGLE, topology_manager_scope="pod", feature_gates={"PodLevelResourceManagers": True})
     amounts = {"cpu": Quantity.parse("6"), "memory": Quantity.parse("1Gi")}
-    pod = Pod(
-        "default_whole",
-        "whole",
-        containers=(Container("app"),),
-        qos=QoS.GUARANTEED,
-        resources=PodResources(amounts, amounts),
-    )
+    pod = replace(wants("whole", 1), containers=(Container("app"),), resources=PodResources(amounts, amounts))
     proposal = found(asked([pod], config), "whole")[0]
     assert proposal.text == "Let default/whole as a whole request 4 CPUs instead of 6."
     assert proposal.options == (("--ask", "default/whole:cpu=4"),)
 
 
-def test_a_pod_that_comes_first_finds_its_node() -> None:
+def test_a_pod_that_comes_first_finds_its_node_and_a_small_one_that_moves_finds_another_place() -> None:
     question = asked([guaranteed("one", 1), guaranteed("three", 3), guaranteed("late", 3)])
-    turns = [one for one in found(question, "late") if isinstance(one.changes[0], EarlierTurn)]
-    assert texts(turns) == ["Ask default/late before default/one."]
-    assert turns[0].cost == Cost(touched=2)
-
-
-def test_a_small_pod_that_moves_makes_room_and_finds_another_place() -> None:
-    question = asked([guaranteed("one", 1), guaranteed("three", 3), guaranteed("late", 3)])
-    moves = [one for one in found(question, "late") if one.changes[0].kind == "move"]
-    assert texts(moves) == ["Remove default/one before default/late is asked and admit it again last."]
-    assert moves[0].cost == Cost(touched=1)
-    after = make_plan(applied(question, moves[0].changes))
+    [turn], [move] = of_kind(question, "late", "turn"), of_kind(question, "late", "move")
+    assert (turn.text, turn.cost) == ("Ask default/late before default/one.", Cost(touched=2))
+    assert move.text == "Remove default/one before default/late is asked and admit it again last."
+    assert (move.cost, move.guarantees, move.alignment_lost) == (Cost(touched=1), (), {})
+    after = make_plan(applied(question, move.changes))
     assert after.is_yes
     assert after.left == {"default_one"}
     assert [answer.pod.uid for answer in after.answers][-1] == "default_one_again"
@@ -231,7 +218,7 @@ def test_a_small_pod_that_moves_makes_room_and_finds_another_place() -> None:
 
 def test_the_cheapest_removal_wins() -> None:
     question = asked([guaranteed("two", 2), guaranteed("four", 4), guaranteed("late", 3)])
-    removals = [one for one in found(question, "late") if one.changes[0].kind == "removal"]
+    removals = of_kind(question, "late", "removal")
     assert removals[0].changes == (PodRemoval(ref("two"), ref("late")),)
     assert removals[0].cost == Cost(touched=1, cpus=2000, bytes=16 * 2**20)
 
@@ -246,18 +233,14 @@ def test_two_pods_go_where_one_is_not_enough() -> None:
     assert pairs[0].cost.touched == 2
 
 
-def test_one_more_device_where_the_cpus_are() -> None:
-    devices = {GPU: (Device("gpu-0", (0,)),)}
-    pod = with_resources("train", ("app", ContainerKind.APP, {"cpu": "4", "memory": "1Gi", GPU: "1"}))
-    question = replace(asked([pod]), devices=devices)
-    changes = {one.changes: one.cost for one in found(question, "train")}
-    assert changes[(MoreDevices(GPU, 1),)] == Cost(devices_added=1)
+def test_one_more_device_where_the_cpus_are_costs_no_guarantee() -> None:
+    [more] = of_kind(asked([wants("train", 4, "1Gi", gpu=1)], gpu=(0,)), "train", "device")
+    assert (more.changes, more.cost) == ((MoreDevices(GPU, 1),), Cost(devices_added=1))
+    assert given_up_words(more) == []
 
 
 def test_one_more_device_for_an_earlier_pod_leaves_the_pod_its_node() -> None:
-    devices = {GPU: (Device("gpu-0", (1,)),)}
-    first = with_resources("first", ("app", ContainerKind.APP, {"cpu": "2", "memory": "1Gi", GPU: "1"}))
-    question = replace(asked([first, guaranteed("late", 4)]), devices=devices)
+    question = asked([wants("first", 2, "1Gi", gpu=1), guaranteed("late", 4)], gpu=(1,))
     changes = {one.changes: one.cost for one in found(question, "late")}
     assert changes[(MoreDevices(GPU, 0),)] == Cost(touched=1, devices_added=1)
     assert make_plan(applied(question, (MoreDevices(GPU, 0),))).is_yes
@@ -299,11 +282,7 @@ def test_a_running_pod_that_is_refused_gets_proposals_that_disturb_no_start() ->
     assert not kinds & {PodRemoval, EarlierTurn}
 
 
-QUESTION = replace(
-    asked([guaranteed("a", 1), guaranteed("b", 1)]),
-    active=(guaranteed("runs", 1),),
-    devices={GPU: (Device("gpu-0", (0,)),)},
-)
+QUESTION = replace(asked([guaranteed("a", 1), guaranteed("b", 1)], gpu=(0,)), active=(guaranteed("runs", 1),))
 
 
 @pytest.mark.parametrize(
@@ -388,11 +367,9 @@ def test_a_running_pod_ends_before_the_first_is_asked_and_another_is_not_asked_a
 
 
 def test_limits_follow_requests() -> None:
-    equal = {"cpu": Quantity.parse("2"), "memory": Quantity.parse("1Gi")}
-    room = {"cpu": Quantity.parse("3")}
-    pod = Pod("default_l", "l", containers=(Container("same", requests=equal, limits=equal),), qos=QoS.GUARANTEED)
-    wide = Pod("default_w", "w", containers=(Container("room", requests=equal, limits=room),), qos=QoS.BURSTABLE)
-    question = asked([pod, wide])
+    wide = burstable(wants("w", 2))
+    room = replace(wide.containers[0], limits={"cpu": Quantity.parse("3")})
+    question = asked([wants("l", 2), replace(wide, containers=(room,))])
     after = applied(question, understood(question, "--ask", "*:cpu=4"))
     assert [pod.containers[0].limits["cpu"].units for pod in after.pods] == [4, 4]
     after = applied(question, understood(question, "--ask", "*:cpu=1"))
@@ -401,20 +378,14 @@ def test_limits_follow_requests() -> None:
 
 
 def test_a_pod_becomes_guaranteed_when_it_asks_for_what_it_lacked() -> None:
-    memory = {"memory": Quantity.parse("1Gi")}
-    pod = Pod("default_g", "g", containers=(Container("app", requests=memory, limits=memory),), qos=QoS.BURSTABLE)
-    question = asked([pod])
+    question = asked([wants("g", "", "1Gi")])
     after = make_plan(applied(question, understood(question, "--ask", "g:cpu=2")))
     assert after.answers[0].pod.qos is QoS.GUARANTEED
     assert len(after.answers[0].decision.containers["app"].cpus) == 2
 
 
 def test_a_sentence_names_every_change() -> None:
-    changes: list[PlannedChange] = [
-        ConfigField("topologyManagerScope", "pod"),
-        FreshState("cpu"),
-        EarlierTurn(ref("b")),
-    ]
+    changes = ConfigField("topologyManagerScope", "pod"), FreshState("cpu"), EarlierTurn(ref("b"))
     assert sentence(changes, QUESTION) == (
         "Set topologyManagerScope to pod, delete the state file cpu_manager_state and ask default/b first."
     )
@@ -423,45 +394,23 @@ def test_a_sentence_names_every_change() -> None:
 # The nearest change knows other free devices, where CPUs and memory follow what was given first.
 
 
-GPU_DEVICES, NIC, DRIVER = "vendor.example/gpu", "vendor.example/nic", "gpu.vendor.example"
-FOLLOWING = MooringConfig(frozenset({DEVICE_ALIGNMENT}))
-TWO_NODES_DEVICES = replace(parse_compact("sockets=2 cores=8 memory=32Gi"), findings=())
-
-
-def wants(name: str, cpu: int, *containers: str, **devices: str) -> Pod:
-    amounts = {"cpu": str(cpu), "memory": "64Mi", **{f"vendor.example/{kind}": one for kind, one in devices.items()}}
-    limits = {resource: Quantity.parse(text) for resource, text in amounts.items()}
-    made = tuple(Container(one, requests=limits, limits=limits) for one in containers or ("app",))
-    return Pod(f"default_{name}", name, containers=made, qos=QoS.GUARANTEED)
-
-
-def asked_devices(pods: Sequence[Pod], mooring: MooringConfig = FOLLOWING, **devices: tuple[int, ...]) -> Question:
-    config = replace(SINGLE, reserved_system_cpus="0")
-    offered = {
-        f"vendor.example/{kind}": tuple(Device(f"{kind}-{number}", (node,)) for number, node in enumerate(nodes))
-        for kind, nodes in devices.items()
-    }
-    return Question(TWO_NODES_DEVICES, config, mooring, tuple(pods), devices=offered)
-
-
-def held(question: Question, name: str) -> list[Proposal]:
-    found = nearest_changes(question, f"default_{name}", limit=10)
-    return [one for one in found if one.changes[0].kind == "devices"]
+def asked_devices(pods: Sequence[Pod], **devices: tuple[int, ...]) -> Question:
+    return asked(pods, SINGLE, TWO_NODES, FOLLOWING, **devices)
 
 
 def test_a_free_device_beside_free_cpus_costs_nothing_and_is_nearest() -> None:
-    question = asked_devices([wants("big", 3), wants("train", 2, gpu="1")], gpu=(0, 0, 1))
+    question = asked_devices([wants("big", 3), wants("train", 2, gpu=1)], gpu=(0, 0, 1))
     assert not make_plan(question).is_yes
-    nearest = nearest_changes(question, "default_train")[0]
-    assert nearest.changes == (OtherDevices(ref("train"), "app", GPU_DEVICES, ("gpu-2",)),)
+    nearest = found(question, "train")[0]
+    assert nearest.changes == (OtherDevices(ref("train"), "app", GPU, ("gpu-2",)),)
     assert nearest.cost == Cost()
     assert nearest.text == "Let default/train/app hold gpu-2 of vendor.example/gpu on NUMA node 1 instead of gpu-0."
     assert make_plan(applied(question, nearest.changes)).is_yes
 
 
 def test_the_option_that_is_printed_makes_the_change() -> None:
-    question = asked_devices([wants("big", 3), wants("train", 2, gpu="1", nic="1")], gpu=(0, 1), nic=(0, 1))
-    [nearest] = held(question, "train")
+    question = asked_devices([wants("big", 3), wants("train", 2, gpu=1, nic=1)], gpu=(0, 1), nic=(0, 1))
+    [nearest] = of_kind(question, "train", "devices")
     assert {change.option for change in nearest.changes} == {
         ("--hold", "default/train/app:vendor.example/gpu=gpu-1"),
         ("--hold", "default/train/app:vendor.example/nic=nic-1"),
@@ -472,8 +421,8 @@ def test_the_option_that_is_printed_makes_the_change() -> None:
 
 
 def test_what_others_hold_or_claim_is_not_free() -> None:
-    busy = asked_devices([wants("first", 1, gpu="1"), wants("big", 2), wants("train", 2, gpu="1")], gpu=(0, 0))
-    assert held(busy, "train") == []
+    busy = asked_devices([wants("first", 1, gpu=1), wants("big", 2), wants("train", 2, gpu=1)], gpu=(0, 0))
+    assert of_kind(busy, "train", "devices") == []
     claims = {
         "default_other": {"app": {DRIVER: frozenset({"pool/1"})}},
         "default_train": {"app": {DRIVER: frozenset({"pool/0"})}},
@@ -481,14 +430,15 @@ def test_what_others_hold_or_claim_is_not_free() -> None:
     drivers = {DRIVER: (Device("pool/0", (0,)), Device("pool/1", (1,)))}
     question = replace(asked_devices([wants("big", 3), wants("train", 2)]), devices=drivers, claimed=claims)
     assert not make_plan(question).is_yes
-    assert held(question, "train") == []
-    [nearest] = held(replace(question, devices={DRIVER: (*drivers[DRIVER], Device("pool/2", (1,)))}), "train")
+    assert of_kind(question, "train", "devices") == []
+    [nearest] = of_kind(
+        replace(question, devices={DRIVER: (*drivers[DRIVER], Device("pool/2", (1,)))}), "train", "devices"
+    )
     assert nearest.changes == (OtherDevices(ref("train"), "app", DRIVER, ("pool/2",)),)
 
 
 def test_one_merge_of_all_needs_no_other_device() -> None:
-    question = asked_devices([wants("big", 3), wants("train", 2, gpu="1")], MooringConfig(), gpu=(0, 0, 1))
-    assert make_plan(question).is_yes
+    assert make_plan(asked([wants("big", 3), wants("train", 2, gpu=1)], gpu=(0, 0, 1))).is_yes
 
 
 @pytest.mark.parametrize(
@@ -503,15 +453,15 @@ def test_one_merge_of_all_needs_no_other_device() -> None:
 )
 def test_what_cannot_be_held_is_refused_with_a_remedy(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        understood(asked_devices([wants("train", 2, gpu="1")], gpu=(0, 1)), "--hold", text)
+        understood(asked_devices([wants("train", 2, gpu=1)], gpu=(0, 1)), "--hold", text)
 
 
 @given(hardware(), st.data())
 def test_every_proposal_admits_the_pod_when_a_plan_makes_it(hard: Hardware, data: st.DataObject) -> None:
     mooring = replace(FOLLOWING, fixed_defects=FIXABLE_DEFECTS)
-    found = tuple(data.draw(pods(f"p{number}")) for number in range(3))
+    drawn = tuple(data.draw(pods(f"p{number}")) for number in range(3))
     strict = replace(data.draw(configurations()), topology_manager_policy="single-numa-node")
-    question = Question(Machine("drawn", hard.info), strict, mooring, found, devices=hard.devices)
+    question = Question(Machine("drawn", hard.info), strict, mooring, drawn, devices=hard.devices)
     refused = [answer.pod.uid for answer in make_plan(question).answers if not answer.admitted]
     assume(refused)
     for one in nearest_changes(question, refused[0], limit=20):
@@ -523,7 +473,7 @@ def test_every_proposal_admits_the_pod_when_a_plan_makes_it(hard: Hardware, data
 def test_a_pod_that_comes_back_has_its_claims_still() -> None:
     drivers = {DRIVER: (Device("pool/1", (1,)),)}
     claims = {"default_infer": {"app": {DRIVER: frozenset({"pool/1"})}}}
-    running = replace(asked_devices([wants("infer", 2), wants("train", 3, gpu="1")], gpu=(1,)), claimed=claims)
+    running = replace(asked_devices([wants("infer", 2), wants("train", 3, gpu=1)], gpu=(1,)), claimed=claims)
     question = replace(running, devices={**running.devices, **drivers})
     moved = list(understood(question, "--move", "infer=train"))
     after = make_plan(applied(question, moved))
@@ -547,42 +497,25 @@ BEST_EFFORT = (ConfigField("topologyManagerPolicy", "best-effort"),)
 RESTRICTED = (ConfigField("topologyManagerPolicy", "restricted"),)
 
 
-def on_two_nodes(*pods: Pod, config: KubeletConfig = SINGLE, gpus: tuple[int, ...] = ()) -> Question:
-    """Return a question about nodes of CPUs 0-3 and 4-7, of which CPU 0 is reserved, with a GPU on each of some."""
-    machine = parse_compact("sockets=2 numa=2 cores=8 threads=1 memory=32Gi distances=10,20")
-    devices = {GPU: tuple(Device(f"gpu-{number}", (node,)) for number, node in enumerate(gpus))} if gpus else {}
-    return Question(replace(machine, findings=()), config, pods=pods, devices=devices)
-
-
-def trainer(cpus: str, gpus: str) -> Pod:
-    amounts = {"cpu": Quantity.parse(cpus), "memory": Quantity.parse("1Gi"), GPU: Quantity.parse(gpus)}
-    containers = (Container("app", requests=amounts, limits=amounts),)
-    return Pod("default_train", "train", containers=containers, qos=QoS.GUARANTEED)
-
-
-def proposals(question: Question, name: str) -> list[Proposal]:
-    return list(nearest_changes(question, f"default_{name}", 100))
-
-
 def lost_by(proposal: Proposal) -> dict[str, int]:
     return {level.value: count for level, count in proposal.alignment_lost.items()}
 
 
 def with_policy(question: Question, name: str) -> Proposal:
-    return next(one for one in proposals(question, name) if one.changes == BEST_EFFORT)
+    return next(one for one in found(question, name) if one.changes == BEST_EFFORT)
 
 
 def test_a_guarantee_given_up_ranks_behind_a_pod_that_moves() -> None:
-    found = proposals(on_two_nodes(guaranteed("one", 1), guaranteed("three", 3), guaranteed("late", 3)), "late")
-    kinds = [one.changes[0].kind for one in found]
-    policy = next(place for place, one in enumerate(found) if one.changes == BEST_EFFORT)
+    proposals = found(asked([guaranteed("one", 1), guaranteed("three", 3), guaranteed("late", 3)]), "late")
+    kinds = [one.changes[0].kind for one in proposals]
+    policy = next(place for place, one in enumerate(proposals) if one.changes == BEST_EFFORT)
     assert kinds.index("move") < policy
     assert kinds.index("removal") < policy
-    assert max(place for place, one in enumerate(found) if not one.guarantees) < policy
+    assert max(place for place, one in enumerate(proposals) if not one.guarantees) < policy
 
 
 def test_best_effort_names_the_guarantee_and_the_alignment_that_are_lost() -> None:
-    proposal = with_policy(on_two_nodes(guaranteed("a", 2), guaranteed("b", 3), guaranteed("late", 2)), "late")
+    proposal = with_policy(asked([guaranteed("a", 2), guaranteed("b", 3), guaranteed("late", 2)]), "late")
     assert Guarantee.ALIGNED in proposal.guarantees
     assert lost_by(proposal) == {"NUMA node": 1, "socket": 1}
     assert given_up_words(proposal) == ["guarantee of NUMA alignment"]
@@ -594,23 +527,25 @@ def test_best_effort_names_the_guarantee_and_the_alignment_that_are_lost() -> No
 
 
 def test_devices_far_from_the_cpus_are_alignment_that_is_lost() -> None:
-    question = on_two_nodes(guaranteed("a", 4), trainer("2", "1"), gpus=(1,))
+    question = asked([guaranteed("a", 4), wants("train", 2, "1Gi", gpu=1)], gpu=(1,))
     assert lost_by(with_policy(question, "train")) == {"NUMA node with its devices": 1}
 
 
 def test_devices_that_no_numa_node_has_together_need_several() -> None:
-    question = on_two_nodes(trainer("1", "2"), gpus=(0, 1))
-    found = proposals(question, "train")
-    policy = next(one for one in found if one.changes == BEST_EFFORT)
+    question = asked([wants("train", 1, "1Gi", gpu=2)], gpu=(0, 1))
+    policy = with_policy(question, "train")
     assert policy.alignment_lost == {}
     assert given_up_words(policy) == ["guarantee of NUMA alignment", "GPUs on 2 NUMA nodes"]
     assert price_words(policy) == ("This gives up the guarantee of NUMA alignment and places GPUs on 2 NUMA nodes.")
-    assert found[0].text == "Let container app of default/train request 1 vendor.example/gpu instead of 2."
+    assert (
+        found(question, "train")[0].text
+        == "Let container app of default/train request 1 vendor.example/gpu instead of 2."
+    )
 
 
 def test_cpus_and_devices_that_need_several_numa_nodes_are_not_aligned() -> None:
-    question = on_two_nodes(trainer("6", "2"), gpus=(0, 1))
-    policy = next(one for one in proposals(question, "train") if one.changes == RESTRICTED)
+    question = asked([wants("train", 6, "1Gi", gpu=2)], gpu=(0, 1))
+    policy = next(one for one in found(question, "train") if one.changes == RESTRICTED)
     assert given_up_words(policy) == ["guarantee of one NUMA node", "CPUs on 2 NUMA nodes", "GPUs on 2 NUMA nodes"]
     (train,) = differences(make_plan(question), make_plan(applied(question, RESTRICTED)))
     (placed,) = train.after.containers.values()
@@ -621,21 +556,8 @@ def test_cpus_and_devices_that_need_several_numa_nodes_are_not_aligned() -> None
     ]
 
 
-def test_a_pod_that_is_aligned_costs_no_alignment() -> None:
-    question = on_two_nodes(guaranteed("one", 1), guaranteed("three", 3), guaranteed("late", 3))
-    move = next(one for one in proposals(question, "late") if one.changes[0].kind == "move")
-    assert (move.guarantees, move.alignment_lost) == ((), {})
-
-
-def test_a_device_to_buy_is_not_given_up() -> None:
-    question = on_two_nodes(trainer("4", "1"), gpus=(0,))
-    more = next(one for one in proposals(question, "train") if one.changes[0].kind == "device")
-    assert more.cost == Cost(devices_added=1)
-    assert given_up_words(more) == []
-
-
 def test_before_and_after_say_how_a_container_is_aligned() -> None:
-    question = on_two_nodes(guaranteed("a", 2), guaranteed("b", 3), guaranteed("late", 2))
+    question = asked([guaranteed("a", 2), guaranteed("b", 3), guaranteed("late", 2)])
     after = make_plan(applied(question, BEST_EFFORT))
     late = next(one for one in differences(make_plan(question), after) if one.name == "late")
     (placed,) = late.after.containers.values()

@@ -128,18 +128,22 @@ def test_each_unknown_gate_may_be_the_one_that_is_named() -> None:
     assert differences({"startError": "unrecognized feature gate: Other"}, answer) != []
 
 
-def test_each_bad_option_may_be_the_one_that_is_named() -> None:
-    options = {"strict-cpu-reservation": "true", "full-pcpus-only": "maybe", "align-by-socket": "true"}
-    kubelet = {"cpuManagerPolicy": "static", "systemReserved": {"cpu": "1"}, "cpuManagerPolicyOptions": options}
-    texts = refused("1.31", kubelet)["startErrorAlternatives"]
-    assert [name for name in sorted(options) if any(f'"{name}"' in text for text in texts)] == sorted(options)
+OPTIONS = {"strict-cpu-reservation": "true", "full-pcpus-only": "maybe", "align-by-socket": "true"}
 
 
-def test_each_unknown_container_may_be_the_one_that_is_named() -> None:
-    kubelet = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
-    texts = refused("1.34", kubelet, IDS)["startErrorAlternatives"]
-    assert ["containerID 'a' not found" in text for text in texts] == [True, False]
-    assert ["containerID 'b' not found" in text for text in texts] == [False, True]
+@pytest.mark.parametrize(
+    ("release", "kubelet", "file", "words"),
+    [
+        pytest.param("1.31", {"cpuManagerPolicyOptions": OPTIONS}, "", [f'"{one}"' for one in OPTIONS], id="option"),
+        pytest.param("1.34", {}, IDS, ["containerID 'a' not found", "containerID 'b' not found"], id="container"),
+    ],
+)
+def test_each_bad_one_may_be_the_one_that_is_named(
+    release: str, kubelet: dict[str, Any], file: str, words: list[str]
+) -> None:
+    static = {"cpuManagerPolicy": "static", "systemReserved": {"cpu": "1"}, **kubelet}
+    texts = refused(release, static, file)["startErrorAlternatives"]
+    assert [sum(word in text for text in texts) for word in words] == [1] * len(words)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from mooring.answers.doctor.interrupts import Assignments, ExclusiveHolder
-from mooring.answers.doctor.lint import lint
+from mooring.answers.doctor.lint import Assignments, ExclusiveHolder, lint
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode
 from mooring.engine.core.topology import Topology, discover_topology
@@ -43,14 +42,6 @@ def threads(*cores: tuple[int, ...]) -> Topology:
     return discover_topology(MachineInfo(sum(map(len, cores)), 1, 2**30, (node,)))
 
 
-def test_nothing_is_reported_about_a_quiet_node() -> None:
-    assert codes(CALM) == []
-
-
-def test_nothing_is_exclusive_where_nobody_holds_cpus() -> None:
-    assert codes(with_facts(words=KernelWords()), Assignments(shared=cpus("0-7"))) == ["MOOR-615"]
-
-
 def test_what_the_files_do_not_tell_is_named() -> None:
     told = lint(IsolationFacts(), HELD)
     assert [finding.code for finding in told] == ["MOOR-616"] * 3
@@ -59,6 +50,34 @@ def test_what_the_files_do_not_tell_is_named() -> None:
 
 def with_facts(**changed: Any) -> IsolationFacts:
     return replace(CALM, **changed)
+
+
+LOUD = replace(QUIET, isolated=CPUSet())
+
+
+@pytest.mark.parametrize(
+    ("changed", "found"),
+    [
+        pytest.param({}, [], id="quiet"),
+        pytest.param({"new_interrupts": cpus("0-2")}, ["MOOR-603", "MOOR-617"], id="new interrupts"),
+        pytest.param({"words": LOUD}, ["MOOR-605"], id="services where neither systemd nor the kernel keeps them off"),
+        pytest.param({"words": LOUD, "services": cpus("0-1")}, [], id="services elsewhere"),
+        pytest.param({"services": cpus("0-2")}, ["MOOR-605"], id="services on a CPU"),
+        pytest.param(
+            {"words": replace(QUIET, isolated=cpus("0-3"))}, ["MOOR-609", "MOOR-610"], id="isolated and in a pool"
+        ),
+        pytest.param(
+            {"words": replace(QUIET, isolated=cpus("0-3"), flags=("managed_irq",))}, [], id="isolated from interrupts"
+        ),
+        pytest.param({"words": replace(QUIET, misunderstood=("isolcpus=two",))}, ["MOOR-614"], id="no list"),
+    ],
+)
+def test_each_rule_is_told_where_it_applies(changed: dict[str, Any], found: list[str]) -> None:
+    assert codes(with_facts(**changed)) == found
+
+
+def test_nothing_is_exclusive_where_nobody_holds_cpus() -> None:
+    assert codes(with_facts(words=KernelWords()), Assignments(shared=cpus("0-7"))) == ["MOOR-615"]
 
 
 def test_interrupts_count_by_where_they_are_delivered() -> None:
@@ -72,10 +91,6 @@ def test_interrupts_count_by_where_they_are_delivered() -> None:
     assert "2 interrupts" in finding.message
     assert "25 (eth1) and 26" in finding.message
     assert "default/web/app" in finding.message
-
-
-def test_new_interrupts() -> None:
-    assert codes(with_facts(new_interrupts=cpus("0-2"))) == ["MOOR-603", "MOOR-617"]
 
 
 def test_the_remedy_is_what_the_extension_would_write_and_what_it_could_not() -> None:
@@ -109,28 +124,26 @@ def test_interrupts_that_a_pod_wants_or_does_not_mind_are_no_finding(wish: Wish,
 
 def test_irqbalance_is_told_a_setting_that_keeps_what_it_spares_already() -> None:
     words = KernelWords(isolated=cpus("7"))
-    (finding,) = [
-        one
-        for one in lint(with_facts(balance=IRQBalance(running=True, banned=None), words=words), HELD)
-        if one.code == "MOOR-604"
-    ]
+    told = lint(with_facts(balance=IRQBalance(running=True, banned=None), words=words), HELD)
+    (finding,) = [one for one in told if one.code == "MOOR-604"]
     assert "IRQBALANCE_BANNED_CPULIST=2-3,7 " in finding.message
 
 
-def test_irqbalance_matters_while_it_runs_and_is_not_told_to_leave_the_cpus_alone() -> None:
-    loud = KernelWords()
-    assert "MOOR-604" not in codes(with_facts(balance=IRQBalance(running=False, banned=None), words=loud))
-    assert "MOOR-604" in codes(with_facts(balance=IRQBalance(running=True, banned=None), words=loud))
-    assert "MOOR-604" in codes(with_facts(balance=IRQBalance(running=True, banned=cpus("2"))))
-    assert "MOOR-604" not in codes(with_facts(balance=IRQBalance(running=True, banned=cpus("2-3")), words=loud))
-    assert "MOOR-604" not in codes(with_facts(balance=IRQBalance(running=True, banned=None)))
-
-
-def test_services_reach_what_neither_systemd_nor_the_kernel_keeps_from_them() -> None:
-    loud = KernelWords(tickless=cpus("2-3"), callbacks_elsewhere=cpus("2-3"))
-    assert codes(with_facts(words=loud)) == ["MOOR-605"]
-    assert codes(with_facts(words=loud, services=cpus("0-1"))) == []
-    assert codes(with_facts(services=cpus("0-2"))) == ["MOOR-605"]
+@pytest.mark.parametrize(
+    ("running", "banned", "words", "matters"),
+    [
+        (False, None, KernelWords(), False),
+        (True, None, KernelWords(), True),
+        (True, "2", QUIET, True),
+        (True, "2-3", KernelWords(), False),
+        (True, None, QUIET, False),
+    ],
+)
+def test_irqbalance_matters_while_it_runs_and_is_not_told_to_leave_the_cpus_alone(
+    running: bool, banned: str | None, words: KernelWords, matters: bool
+) -> None:
+    balance = IRQBalance(running=running, banned=None if banned is None else cpus(banned))
+    assert ("MOOR-604" in codes(with_facts(balance=balance, words=words))) is matters
 
 
 def test_ticks_callbacks_and_kernel_work_are_information() -> None:
@@ -140,41 +153,22 @@ def test_ticks_callbacks_and_kernel_work_are_information() -> None:
     assert {finding.severity for finding in told} == {"info"}
 
 
-def test_isolated_cpus_belong_neither_into_the_shared_pool_nor_to_the_system() -> None:
-    wide = KernelWords(isolated=cpus("0-3"), tickless=cpus("2-3"), callbacks_elsewhere=cpus("2-3"))
-    assert codes(with_facts(words=wide)) == ["MOOR-609", "MOOR-610"]
-    assert codes(with_facts(words=KernelWords(cpus("0-3"), ("managed_irq",), cpus("2-3"), cpus("2-3")))) == []
-
-
-def test_a_word_that_is_no_list_is_reported() -> None:
-    odd = KernelWords(cpus("2-3"), (), cpus("2-3"), cpus("2-3"), ("isolcpus=two",))
-    assert codes(with_facts(words=odd)) == ["MOOR-614"]
+def divided(shared: str, *holders: tuple[str, str, str]) -> list[str]:
+    """Return what is told of the cores 0-1 and 2-3 with these holders: name, uid and CPUs of each."""
+    held = tuple(ExclusiveHolder(name, uid, cpus(own)) for name, uid, own in holders)
+    assignments = Assignments(held, cpus(shared), topology=threads((0, 1), (2, 3)))
+    return [one.message for one in lint(CALM, assignments) if one.code == "MOOR-601"]
 
 
 def test_a_core_that_is_divided_is_reported_with_the_other_owner() -> None:
-    both = Assignments(
-        (ExclusiveHolder("default/a/c", WEB, cpus("2")), ExclusiveHolder("default/b/c", OTHER, cpus("3"))),
-        topology=threads((0, 1), (2, 3)),
-        shared=cpus("0-1"),
-    )
-    told = [finding for finding in lint(CALM, both) if finding.code == "MOOR-601"]
-    assert [finding.message for finding in told] == [
+    assert divided("0-1", ("default/a/c", WEB, "2"), ("default/b/c", OTHER, "3")) == [
         "default/a/c has CPU 2 on cores whose other threads belong to default/b/c.",
         "default/b/c has CPU 3 on cores whose other threads belong to default/a/c.",
     ]
-    half = Assignments(
-        (ExclusiveHolder("default/a/c", WEB, cpus("2")),), cpus("0-1,3"), topology=threads((0, 1), (2, 3))
-    )
-    assert "the shared pool" in next(one.message for one in lint(CALM, half) if one.code == "MOOR-601")
-    whole = Assignments(
-        (ExclusiveHolder("default/a/c", WEB, cpus("2-3")),), cpus("0-1"), topology=threads((0, 1), (2, 3))
-    )
-    assert "MOOR-601" not in codes(CALM, whole)
-
-
-def test_two_containers_of_one_pod_may_share_a_core() -> None:
-    pod = (ExclusiveHolder("default/a/c", WEB, cpus("2")), ExclusiveHolder("default/a/d", WEB, cpus("3")))
-    assert "MOOR-601" not in codes(CALM, Assignments(pod, cpus("0-1"), topology=threads((0, 1), (2, 3))))
+    [half] = divided("0-1,3", ("default/a/c", WEB, "2"))
+    assert "the shared pool" in half
+    assert divided("0-1", ("default/a/c", WEB, "2-3")) == []
+    assert divided("0-1", ("default/a/c", WEB, "2"), ("default/a/d", WEB, "3")) == [], "containers of one pod"
 
 
 def group(path: str, where: str) -> ControlGroup:
@@ -184,8 +178,7 @@ def group(path: str, where: str) -> ControlGroup:
 def test_host_processes_reach_exclusive_cpus_unless_these_are_isolated() -> None:
     ssh = group("system.slice/ssh.service", "0-7")
     assert codes(with_facts(groups=(ssh,))) == []
-    loud = KernelWords(tickless=cpus("2-3"), callbacks_elsewhere=cpus("2-3"))
-    (finding,) = lint(with_facts(groups=(ssh,), words=loud, services=cpus("0-1")), HELD)
+    (finding,) = lint(with_facts(groups=(ssh,), words=LOUD, services=cpus("0-1")), HELD)
     assert (finding.code, finding.subject) == ("MOOR-611", "2-3")
     assert finding.message.startswith("Processes of system.slice (1 control group) may run on CPUs 2-3")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import to_builtins
+from tests.values import not_none
 
 from mooring.documents.machine import ArchivePart, NodeArchiveDocument, UnreadFile
 from mooring.engine.core.errors import InputError
@@ -46,21 +48,25 @@ def tree(**more: str) -> Tree:
     return ArchiveTree("root", FILES | {path.replace("__", "/"): text.encode() for path, text in more.items()})
 
 
-def opened(tmp_path: Path, files: dict[str, bytes]) -> NodeArchive:
+def opened(tmp_path: Path, files: Mapping[str, bytes], links: Mapping[str, str] | None = None) -> NodeArchive:
     file = tmp_path / "node.tar.gz"
-    file.write_bytes(archive_bytes("mooring-node", files))
+    file.write_bytes(archive_bytes("mooring-node", {**files}, {**(links or {})}))
     return open_node(str(file))
+
+
+def configuration_of(root: Tree, flags: KubeletFlags | None = None) -> Any:
+    """Return the configuration that is packed; where none is, why."""
+    found = collect(root, CollectRequest() if flags is None else CollectRequest(flags=flags))
+    (part,) = (one for one in found.about.parts if one.name == "configuration")
+    return json.loads(found.files["kubelet/config.json"]) if part.files else part.missing
 
 
 def test_what_is_collected_can_be_read(tmp_path: Path) -> None:
     request = CollectRequest(node="n", kubelet="v1.36.3", config=[*sources_of([CONFIG])], pods=[POD])
-    collection = collect(tree(var__lib__kubelet__cpu_manager_state="{}"), request)
     file = tmp_path / "node.tar.gz"
-    file.write_bytes(collection.packed())
+    file.write_bytes(collect(tree(var__lib__kubelet__cpu_manager_state="{}"), request).packed())
     node = open_node(str(file))
-    configuration = node.configuration()
-    assert configuration is not None
-    assert configuration.kubelet.cpu_manager_policy == "static"
+    assert not_none(node.configuration()).kubelet.cpu_manager_policy == "static"
     assert [pod.uid for pod in active_pods(node.pod_documents(), node.about.node).running] == ["u"]
     assert (node.state().cpu, node.state().memory) == ("{}", None)
     assert (node.about.node, node.about.kubelet) == ("n", "v1.36.3")
@@ -69,7 +75,7 @@ def test_what_is_collected_can_be_read(tmp_path: Path) -> None:
 
 
 def test_what_an_archive_lacks_is_a_warning_unless_it_is_given_besides(tmp_path: Path) -> None:
-    node = opened(tmp_path, dict(collect(tree(), CollectRequest()).files))
+    node = opened(tmp_path, collect(tree(), CollectRequest()).files)
     told = node.findings()
     assert [finding.message.partition(":")[0].partition(",")[0] for finding in told] == [
         "the archive has no configuration of the kubelet",
@@ -103,37 +109,29 @@ def test_drop_ins_of_a_kubelet_are_merged_in_the_order_of_their_names() -> None:
         k="featureGates: {A: true}",
     )
     flags = KubeletFlags(config="/k", config_dir="/d")
-    document = json.loads(collect(root, CollectRequest(flags=flags)).files["kubelet/config.json"])
+    document = configuration_of(root, flags)
     assert (document["maxPods"], document["featureGates"]) == (3, {"A": True, "B": True})
 
 
 @pytest.mark.parametrize(
-    ("files", "missing"),
+    ("files", "flags", "missing"),
     [
-        ({}, "/var/lib/kubelet/config.yaml is not there"),
-        ({"var__lib__kubelet__config.yaml": "a: ["}, "while parsing"),
-        ({"var__lib__kubelet__config.yaml": "[]"}, "holds no mapping"),
+        pytest.param({}, None, "/var/lib/kubelet/config.yaml is not there", id="absent"),
+        pytest.param({"var__lib__kubelet__config.yaml": "a: ["}, None, "/var/lib/kubelet/config.yaml: ", id="damaged"),
+        pytest.param({"var__lib__kubelet__config.yaml": "[]"}, None, "holds no mapping", id="list"),
+        pytest.param(
+            {}, KubeletFlags(config="/gone.yaml", fields={"maxPods": 1}), "/gone.yaml is not there", id="flags alone"
+        ),
     ],
-    ids=["absent", "damaged", "list"],
 )
-def test_a_configuration_that_cannot_be_had_is_missing_with_the_reason(files: dict[str, str], missing: str) -> None:
-    (part,) = (part for part in collect(tree(**files), CollectRequest()).about.parts if part.name == "configuration")
-    assert part.files == 0
-    assert missing in part.missing or part.missing.startswith("/var/lib/kubelet/config.yaml: ")
-
-
-def test_flags_alone_are_no_configuration_when_the_file_cannot_be_had() -> None:
-    flags = KubeletFlags(config="/gone.yaml", fields={"maxPods": 1})
-    (part,) = (
-        part for part in collect(tree(), CollectRequest(flags=flags)).about.parts if part.name == "configuration"
-    )
-    assert (part.files, part.missing) == (0, "/gone.yaml is not there")
+def test_a_configuration_that_cannot_be_had_is_missing_with_the_reason(
+    files: dict[str, str], flags: KubeletFlags | None, missing: str
+) -> None:
+    assert missing in configuration_of(tree(**files), flags)
 
 
 def test_a_kubelet_without_a_file_has_its_defaults_and_flags() -> None:
-    root = tree(**{"var__lib__kubelet__config.yaml": "maxPods: 1"})
-    document = json.loads(collect(root, CollectRequest(flags=KubeletFlags())).files["kubelet/config.json"])
-    assert "maxPods" not in document
+    assert "maxPods" not in configuration_of(tree(**{"var__lib__kubelet__config.yaml": "maxPods: 1"}), KubeletFlags())
 
 
 def test_what_is_no_computer_is_refused() -> None:
@@ -166,11 +164,8 @@ def test_another_archive_is_refused_in_one_line(tmp_path: Path, files: dict[str,
 
 @pytest.mark.parametrize("target", ["/etc/hostname", "../../../../etc/hostname", "../mooring-node/pods.json"])
 def test_links_out_of_an_archive_lead_nowhere(tmp_path: Path, target: str) -> None:
-    files = dict(collect(tree(), CollectRequest(config=[*sources_of([CONFIG])])).files)
-    file = tmp_path / "node.tar.gz"
     links = dict.fromkeys(("pods.json", "kubelet/cpu_manager_state", "mooring/devices.json"), target)
-    file.write_bytes(archive_bytes("mooring-node", files, links))
-    node = open_node(str(file))
+    node = opened(tmp_path, collect(tree(), CollectRequest(config=[*sources_of([CONFIG])])).files, links)
     assert (node.pod_documents(), node.state().cpu) == ((), None)
 
 
@@ -232,6 +227,21 @@ POD_REDUCTION: dict[str, Any] = {
 }
 
 
+def annotated(annotations: dict[str, str]) -> dict[str, Any]:
+    """Return what stays of the pod with these annotations."""
+    metadata = {**POD_REDUCTION["metadata"], "annotations": annotations}
+    (reduced,) = reduced_pods([{**POD_REDUCTION, "metadata": metadata}])
+    return reduced
+
+
+def bare(name: str, status: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    return {"kind": "Pod", "metadata": {"name": name}, "spec": spec, "status": status or {}}
+
+
+def named(pods: Sequence[dict[str, Any]]) -> list[str]:
+    return [one["metadata"]["name"] for one in pods]
+
+
 def test_a_reduced_pod_is_the_same_pod() -> None:
     (reduced,) = reduced_pods([POD_REDUCTION])
     whole = {**POD_REDUCTION, "metadata": {**POD_REDUCTION["metadata"], "annotations": {}}}
@@ -241,9 +251,7 @@ def test_a_reduced_pod_is_the_same_pod() -> None:
 
 
 def test_a_mirror_pod_keeps_the_uid_that_its_kubelet_knows() -> None:
-    annotations = {"kubernetes.io/config.mirror": "0123", "other": "x"}
-    pod = {**POD_REDUCTION, "metadata": {**POD_REDUCTION["metadata"], "annotations": annotations}}
-    (reduced,) = reduced_pods([pod])
+    reduced = annotated({"kubernetes.io/config.mirror": "0123", "other": "x"})
     assert pod_from_object(reduced, source="x").uid == "0123"
     assert "other" not in reduced["metadata"]["annotations"]
 
@@ -258,12 +266,7 @@ def test_annotations_that_decide_stay_and_others_go() -> None:
         "mooring/spread-group": "web",
         "mooring/scale-down-grace-period-seconds": "10",
     }
-    pod = {
-        **POD_REDUCTION,
-        "metadata": {**POD_REDUCTION["metadata"], "annotations": {**deciding, "mooring/token": "s3cret", "x": "y"}},
-    }
-    (reduced,) = reduced_pods([pod])
-    assert reduced["metadata"]["annotations"] == deciding
+    assert annotated({**deciding, "mooring/token": "s3cret", "x": "y"})["metadata"]["annotations"] == deciding
 
 
 def test_the_groups_of_pods_that_are_spread_get_made_up_names() -> None:
@@ -281,14 +284,9 @@ def test_the_groups_of_pods_that_are_spread_get_made_up_names() -> None:
 
 
 def test_pods_stand_in_the_order_in_which_they_were_started_and_waiting_ones_last() -> None:
-    def pod(name: str, start: str | None) -> dict[str, Any]:
-        return {"kind": "Pod", "metadata": {"name": name}, "spec": {}, "status": {"startTime": start}}
-
-    listed = {
-        "kind": "List",
-        "items": [pod("c", None), pod("b", "2026-01-02T00:00:00Z"), pod("a", "2026-01-03T00:00:00Z")],
-    }
-    assert [found["metadata"]["name"] for found in reduced_pods([listed])] == ["b", "a", "c"]
+    starts = {"c": None, "b": "2026-01-02T00:00:00Z", "a": "2026-01-03T00:00:00Z"}
+    listed = {"kind": "List", "items": [bare(name, {"startTime": start}) for name, start in starts.items()]}
+    assert named(reduced_pods([listed])) == ["b", "a", "c"]
 
 
 def test_workloads_are_no_pods_of_a_node() -> None:
@@ -327,8 +325,7 @@ def test_a_reduced_configuration_is_the_same_configuration_and_reports_the_same(
         "address": "::",
         "featureGates": {"A": True},
     }
-    told: list[Any] = []
-    again: list[Any] = []
+    told, again = list[Any](), list[Any]()
     whole = kubelet_config(content, source="x", report=told.append)
     assert kubelet_config(reduced_configuration(content), source="x", report=again.append) == whole
     assert told == again
@@ -374,17 +371,13 @@ def test_no_command_line_is_too_strange(arguments: list[str]) -> None:
 def test_a_drop_in_merges_maps_and_replaces_lists() -> None:
     base = {"featureGates": {"A": True}, "reservedMemory": [1], "maxPods": 1, "port": 2}
     patch = {"featureGates": {"B": True}, "reservedMemory": [2], "port": None}
-    assert merged_configuration(base, patch) == {
-        "featureGates": {"A": True, "B": True},
-        "reservedMemory": [2],
-        "maxPods": 1,
-    }
+    merged = {"featureGates": {"A": True, "B": True}, "reservedMemory": [2], "maxPods": 1}
+    assert merged_configuration(base, patch) == merged
 
 
 def test_pods_that_are_bound_to_another_node_are_left_out() -> None:
-    def pod(name: str, node: str) -> dict[str, Any]:
-        return {"kind": "Pod", "metadata": {"name": name}, "spec": {"nodeName": node, "containers": [{"name": "c"}]}}
-
-    pods = {"kind": "List", "items": [pod("here", "n1"), pod("elsewhere", "n2"), pod("unbound", "")]}
-    assert [one["metadata"]["name"] for one in reduced_pods([pods], "n1")] == ["here", "unbound"]
+    nodes = {"here": "n1", "elsewhere": "n2", "unbound": ""}
+    items = [bare(name, nodeName=node, containers=[{"name": "c"}]) for name, node in nodes.items()]
+    pods = {"kind": "List", "items": items}
+    assert named(reduced_pods([pods], "n1")) == ["here", "unbound"]
     assert len(reduced_pods([pods])) == 3

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from types import FunctionType, ModuleType
 from typing import Any
@@ -39,9 +39,8 @@ SINGLE = replace(STATIC, topology_manager_policy="single-numa-node")
 NO_FIXES = MooringConfig()
 
 
-def with_memory() -> KubeletConfig:
-    reserved = (ReservedMemory(0, {"memory": "100Mi"}),)
-    return replace(RESTRICTED, memory_manager_policy="Static", reserved_memory=reserved)
+RESERVED = (ReservedMemory(0, {"memory": "100Mi"}),)
+WITH_MEMORY = replace(RESTRICTED, memory_manager_policy="Static", reserved_memory=RESERVED)
 
 
 def container(name: str, cpu: str, kind: ContainerKind = ContainerKind.APP, **more: str) -> Container:
@@ -50,8 +49,12 @@ def container(name: str, cpu: str, kind: ContainerKind = ContainerKind.APP, **mo
     return Container(name, kind, limits, limits)
 
 
+def wants(name: str, *containers: Container) -> Pod:
+    return Pod(name, name, "ns", containers, QoS.GUARANTEED)
+
+
 def pod(name: str, cpu: str = "2", *others: Container) -> Pod:
-    return Pod(name, name, "ns", (*others, container("c", cpu)), QoS.GUARANTEED)
+    return wants(name, *others, container("c", cpu))
 
 
 def asked(config: KubeletConfig, pods: Sequence[Pod], **more: Any) -> Question:
@@ -75,10 +78,8 @@ def warnings(plan: Plan) -> list[str]:
 
 
 def test_pods_are_admitted_in_their_order() -> None:
-    first = planned(STATIC, [pod("a", "4"), pod("b", "2")])
-    second = planned(STATIC, [pod("b", "2"), pod("a", "4")])
-    assert cpus(first) == ["1-2,17-18", "3,19"]
-    assert cpus(second) == ["1,17", "2-3,18-19"]
+    first, second = (planned(STATIC, pods) for pods in ([pod("a", "4"), pod("b")], [pod("b"), pod("a", "4")]))
+    assert (cpus(first), cpus(second)) == (["1-2,17-18", "3,19"], ["1,17", "2-3,18-19"])
     assert first.is_yes
     assert second.is_yes
 
@@ -104,7 +105,6 @@ def test_a_pod_that_is_refused_by_the_node_gives_its_cpus_back() -> None:
     config = replace(STATIC, max_pods=1)
     plan = planned(config, [pod("a"), pod("b"), pod("c")])
     assert reasons(plan) == ["", "OutOfpods", "OutOfpods"]
-    assert plan.kubelet is not None
     assert list(plan.kubelet.node.cpu.assignments) == ["a"]
     # While it is refused it has them still, as in the kubelet.
     assert '"b":{"c":"2,18"}' in (read(plan.answers[1].cpu_file) or "")
@@ -115,7 +115,6 @@ def test_what_a_refused_pod_had_been_given_is_free_at_the_end() -> None:
     plan = planned(SINGLE, [pod("a", "8", init)])
     assert reasons(plan) == ["TopologyAffinityError"]
     assert str(plan.answers[0].decision.containers["i"].cpus) == "1,17"
-    assert plan.kubelet is not None
     assert str(plan.kubelet.node.shared_pool) == "0-31"
     assert plan.files == planned(SINGLE, []).files
 
@@ -124,15 +123,13 @@ def test_state_without_a_given_pod_stays_and_is_named() -> None:
     before = planned(STATIC, [pod("a", "4"), pod("b")])
     plan = planned(STATIC, [pod("c", "3")], files=before.files)
     assert [line for line in warnings(plan) if "hold entries of 2 pods" in line and "(a, b)" in line]
-    assert plan.kubelet is not None
     assert set(plan.kubelet.node.cpu.assignments) == {"a", "b", "c"}
     assert cpus(plan) == cpus(planned(STATIC, [pod("a", "4"), pod("b"), pod("c", "3")]))[2:]
 
 
 def test_a_stranger_holds_its_memory_too() -> None:
-    config = with_memory()
-    before = planned(config, [pod("a", "1500m")])
-    plan = planned(config, [], files=before.files)
+    before = planned(WITH_MEMORY, [pod("a", "1500m")])
+    plan = planned(WITH_MEMORY, [], files=before.files)
     assert [line for line in warnings(plan) if "hold entries of 1 pod" in line and "(a)" in line]
     assert plan.files == before.files
 
@@ -143,19 +140,12 @@ def test_a_stranger_holds_its_memory_too() -> None:
         pytest.param(STATIC, ContainerKind.INIT, id="static"),
         pytest.param(SINGLE, ContainerKind.INIT, id="single"),
         # A restart gives ended init containers their memory again (kubernetes/kubernetes#123971).
-        pytest.param(with_memory(), ContainerKind.SIDECAR, id="memory"),
+        pytest.param(WITH_MEMORY, ContainerKind.SIDECAR, id="memory"),
     ],
 )
 def test_going_on_from_the_files_is_like_never_having_stopped(config: KubeletConfig, kind: ContainerKind) -> None:
-    first_one = container("i", "1", kind)
-    pods = [
-        pod("a", "4"),
-        pod("b", "3", first_one),
-        pod("c", "40"),
-        pod("d", "7"),
-        pod("e", "2"),
-        pod("f", "5", first_one),
-    ]
+    first_one, sizes = container("i", "1", kind), {"a": "4", "b": "3", "c": "40", "d": "7", "e": "2", "f": "5"}
+    pods = [pod(name, cpu, *((first_one,) if name in "bf" else ())) for name, cpu in sizes.items()]
     whole = planned(config, pods)
     for cut in range(1, len(pods)):
         first = planned(config, pods[:cut])
@@ -212,19 +202,15 @@ def test_a_machine_that_cadvisor_cannot_describe_does_not_start_a_kubelet() -> N
     assert invalid.refusal.stage == "validation"
 
 
-def half_used_cores() -> StateTexts:
-    """Return a state that leaves five single CPUs on each of four nodes (spec: vectors.md, D-loop)."""
-    free = CPUSet.parse("0-4,10-14,20-24,30-34,79")
-    rest = CPUSet.parse("0-79") - free
-    state = CPUState("static", free.mask, {"stranger": {"c": rest.mask}})
-    return StateTexts(cpu_state_text(state, pod_level=False, baselines=False))
-
-
 def test_a_kubelet_that_would_never_return_ends_the_plan() -> None:
+    # The state leaves five single CPUs on each of four nodes (spec: vectors.md, D-loop).
+    free = CPUSet.parse("0-4,10-14,20-24,30-34,79")
+    state = CPUState("static", free.mask, {"stranger": {"c": (CPUSet.parse("0-79") - free).mask}})
+    files = StateTexts(cpu_state_text(state, pod_level=False, baselines=False))
     machine = parse_compact("sockets=2 numa=4 cores=40 threads=2 memory=16Gi")
     options = {"distribute-cpus-across-numa": "true", "full-pcpus-only": "true"}
     config = replace(STATIC, reserved_system_cpus="79", cpu_manager_policy_options=options)
-    plan = planned(config, [pod("a", "500m"), pod("b", "14"), pod("late")], machine=machine, files=half_used_cores())
+    plan = planned(config, [pod("a", "500m"), pod("b", "14"), pod("late")], machine=machine, files=files)
     last = plan.answers[-1]
     assert [answer.pod.name for answer in plan.answers] == ["a", "b"]
     assert last.why.startswith("The kubelet never returns from this admission (known defect group-loop)")
@@ -252,32 +238,26 @@ def test_a_crash_of_the_kubelet_is_an_answer() -> None:
 
 def test_devices_take_part_when_they_are_declared() -> None:
     nics = {"example/nic": tuple(Device(f"nic-{number}", (3,)) for number in range(2))}
-    wanting = [
-        Pod(name, name, "ns", (container("c", "2", example_nic="1"),), QoS.GUARANTEED) for name in ("a", "b", "c")
-    ]
+    wanting = [wants(name, container("c", "2", example_nic="1")) for name in ("a", "b", "c")]
     plan = planned(SINGLE, wanting, devices=nics)
     assert cpus(plan) == ["12,28", "13,29", ""]
-    assert to_builtins(plan_document(plan))["pods"][0]["devices"] == {
-        "c": {"example/nic": {"ids": ["nic-0"], "numa": [[3]]}}
-    }
+    given = {"c": {"example/nic": {"ids": ["nic-0"], "numa": [[3]]}}}
+    assert to_builtins(plan_document(plan))["pods"][0]["devices"] == given
     assert plan.answers[2].why == "Container c requests 1 NIC (example/nic), but none of 2 is free."
     assert warnings(plan) == []
 
 
 def test_devices_of_a_refused_pod_are_free_at_the_end() -> None:
     nics = {"example/nic": (Device("nic-0", (0,)),)}
-    wanting = Pod("a", "a", "ns", (container("c", "2", example_nic="1"), container("d", "9")), QoS.GUARANTEED)
-    plan = planned(SINGLE, [wanting], devices=nics)
+    plan = planned(SINGLE, [wants("a", container("c", "2", example_nic="1"), container("d", "9"))], devices=nics)
     assert reasons(plan) == ["TopologyAffinityError"]
     assert [device.id for device in plan.answers[0].decision.devices["c"]["example/nic"]] == ["nic-0"]
-    assert plan.kubelet is not None
     assert plan.kubelet.node.providers.devices.available("example/nic") == {"nic-0"}
 
 
 def test_resources_that_nobody_declares_are_named() -> None:
-    limits = {"example_nic": "1", "kubernetes.io_own": "1", "hugepages-2Mi": "2Mi", "other_x": "1"}
-    wanting = Pod("a", "a", "ns", (container("c", "2", ContainerKind.APP, **limits),), QoS.GUARANTEED)
-    plan = planned(SINGLE, [wanting, replace(wanting, uid="b", name="b")])
+    limits: dict[str, Any] = {"example_nic": "1", "kubernetes.io_own": "1", "hugepages-2Mi": "2Mi", "other_x": "1"}
+    plan = planned(SINGLE, [wants(name, container("c", "2", **limits)) for name in ("a", "b")])
     assert [line.partition(",")[0] for line in warnings(plan)] == [
         "example/nic: 2 pods ask for this resource",
         "other/x: 2 pods ask for this resource",
@@ -297,25 +277,17 @@ def test_findings_of_the_reading_come_first() -> None:
     assert planned(STATIC, [], findings=[odd]).findings[0] == odd
 
 
-def recorded_scenarios() -> list[Scenario]:
-    """Return scenarios in which pods only arrive, on a fresh node without devices."""
-    themes = ("admission-topology", "admission-memory", "admission-podlevel", "admission-cpu-uncore")
-    return [one for theme in themes for one in scenarios(f"{theme}.jsonl.gz", 20) if fresh(one)]
-
-
 def fresh(scenario: Scenario) -> bool:
-    return not (
-        scenario.active
-        or scenario.files
-        or scenario.devices
-        or "startError" in scenario.expect
-        or any(not isinstance(step, Admit) for step in scenario.steps)
-    )
+    """Tell whether pods only arrive, on a fresh node without devices."""
+    before = scenario.active or scenario.files or scenario.devices or "startError" in scenario.expect
+    return not before and all(isinstance(step, Admit) for step in scenario.steps)
 
 
 def test_a_plan_says_of_recorded_pods_what_a_replay_says() -> None:
     compared = 0
-    for scenario in recorded_scenarios():
+    themes = ("topology", "memory", "podlevel", "cpu-uncore")
+    recorded = (one for theme in themes for one in scenarios(f"admission-{theme}.jsonl.gz", 20))
+    for scenario in filter(fresh, recorded):
         plan = planned(
             replace(scenario.kubelet, max_pods=10**6),
             [step.pod for step in scenario.steps if isinstance(step, Admit)],
@@ -329,21 +301,15 @@ def test_a_plan_says_of_recorded_pods_what_a_replay_says() -> None:
         for told, replayed in zip(to_builtins(plan_document(plan))["pods"], steps, strict=True):
             assert {name: told[name] for name in replayed} == replayed
         if plan.answers[-1].admitted:
-            assert texts(plan.files) == {name: steps[-1][name] for name in texts(plan.files)}
+            files = plan.files.cpu, plan.files.memory
+            assert files == (steps[-1]["cpuManagerState"], steps[-1]["memoryManagerState"])
         compared += 1
     assert compared > 50
 
 
-def texts(files: StateTexts) -> Mapping[str, str | None]:
-    return {"cpuManagerState": files.cpu, "memoryManagerState": files.memory}
-
-
 def test_the_rows_of_a_pod_begin_with_what_it_holds_as_a_whole() -> None:
-    config = replace(
-        RESTRICTED,
-        topology_manager_scope="pod",
-        feature_gates={"PodLevelResources": True, "PodLevelResourceManagers": True},
-    )
+    gates = {"PodLevelResources": True, "PodLevelResourceManagers": True}
+    config = replace(RESTRICTED, topology_manager_scope="pod", feature_gates=gates)
     amounts = {"cpu": Quantity.parse("4"), "memory": Quantity.parse("1Gi")}
     partitioned = replace(pod("a", "2"), resources=PodResources(amounts, amounts))
     rows = plan_rows(planned(config, [partitioned]), wide=True)

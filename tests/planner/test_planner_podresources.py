@@ -57,6 +57,10 @@ def node(*, managers: bool = False) -> Node:
     return Node.fresh(INFO, replace(CONFIG, feature_gates=gates), MooringConfig())
 
 
+def wants(*containers: Container, **more: Any) -> Pod:
+    return Pod("u", "p", containers=containers, qos=QoS.GUARANTEED, **more)
+
+
 def admitted(start: Node, pod: Pod) -> Node:
     after, decision = start.admit(pod)
     assert decision.admitted, decision.message
@@ -71,17 +75,10 @@ def listed(after: Node) -> dict[str, Any]:
 def test_exclusive_cpus_memory_and_devices_are_listed_and_init_containers_are_not() -> None:
     start = node().with_devices({"example/gpu": (Device("gpu-0", (1,)), Device("gpu-1"))})
     wanted = {**amounts(cpu="1", memory="64Mi", hugepages_2Mi="4Mi"), "example/gpu": Quantity.parse("2")}
-    pod = Pod(
-        "u",
-        "p",
-        containers=(
-            container("init", ContainerKind.INIT, cpu="1", memory="64Mi"),
-            container("side", ContainerKind.SIDECAR, cpu="1", memory="32Mi"),
-            Container("main", requests=wanted, limits=wanted),
-        ),
-        qos=QoS.GUARANTEED,
-    )
-    shown = listed(admitted(start, pod))["p"]
+    init = container("init", ContainerKind.INIT, cpu="1", memory="64Mi")
+    side = container("side", ContainerKind.SIDECAR, cpu="1", memory="32Mi")
+    main_one = Container("main", requests=wanted, limits=wanted)
+    shown = listed(admitted(start, wants(init, side, main_one)))["p"]
     assert [one["name"] for one in shown["containers"]] == ["side", "main"]
     main = shown["containers"][1]
     assert len(main["cpu_ids"]) == 1
@@ -106,11 +103,9 @@ def test_what_can_be_given_away_leaves_out_reserved_cpus_memory_and_sick_devices
     assert sizes[("hugepages-2Mi", "1")] == str(16 * 2**20)
 
 
-POD_LEVEL = Pod(
-    "u",
-    "p",
-    containers=(container("own", cpu="2", memory="64Mi"), Container("sharing")),
-    qos=QoS.GUARANTEED,
+POD_LEVEL = wants(
+    container("own", cpu="2", memory="64Mi"),
+    Container("sharing"),
     resources=PodResources(amounts(cpu="3", memory="256Mi"), amounts(cpu="3", memory="256Mi")),
 )
 
@@ -118,17 +113,9 @@ POD_LEVEL = Pod(
 def test_a_sharing_container_of_a_pod_level_pod_is_isolated_as_its_pod_and_lists_nothing_of_its_own() -> None:
     after = admitted(node(managers=True), POD_LEVEL)
     own, sharing = POD_LEVEL.containers
-    levels = {
-        (one.name, read.__name__): read(after.settings, after.providers, POD_LEVEL, one)
-        for one in (own, sharing)
-        for read in (cpu_isolation, memory_isolation)
-    }
-    assert levels == {
-        ("own", "cpu_isolation"): Isolation.CONTAINER,
-        ("own", "memory_isolation"): Isolation.CONTAINER,
-        ("sharing", "cpu_isolation"): Isolation.POD,
-        ("sharing", "memory_isolation"): Isolation.POD,
-    }
+    for one, level in ((own, Isolation.CONTAINER), (sharing, Isolation.POD)):
+        assert cpu_isolation(after.settings, after.providers, POD_LEVEL, one) is level
+        assert memory_isolation(after.settings, after.providers, POD_LEVEL, one) is level
     shown = listed(after)["p"]
     assert len(shown["cpu_ids"]) == 3
     assert [len(one["cpu_ids"]) for one in shown["containers"]] == [2, 0]
@@ -140,12 +127,7 @@ def test_a_sharing_container_of_a_pod_level_pod_is_isolated_as_its_pod_and_lists
 
 @pytest.mark.parametrize("managers", [False, True])
 def test_a_plain_pod_loses_its_quota_with_its_first_exclusive_container(managers: bool) -> None:
-    pod = Pod(
-        "u",
-        "p",
-        containers=(container("own", cpu="1", memory="64Mi"), container("half", cpu="500m", memory="64Mi")),
-        qos=QoS.GUARANTEED,
-    )
+    pod = wants(container("own", cpu="1", memory="64Mi"), container("half", cpu="500m", memory="64Mi"))
     after = admitted(node(managers=managers), pod)
     own, half = pod.containers
     assert pod_runs_without_quota(after.settings, after.providers, pod)
@@ -159,17 +141,14 @@ def test_a_pod_without_anything_of_its_own_is_with_the_host() -> None:
     after = admitted(node(), pod)
     assert cpu_isolation(after.settings, after.providers, pod, pod.containers[0]) is Isolation.HOST
     assert memory_isolation(after.settings, after.providers, pod, pod.containers[0]) is Isolation.HOST
-    assert listed(after)["p"]["containers"] == [
-        {"name": "c", "devices": [], "cpu_ids": [], "memory": [], "dynamic_resources": []}
-    ]
+    nothing: dict[str, list[Any]] = {"devices": [], "cpu_ids": [], "memory": [], "dynamic_resources": []}
+    assert listed(after)["p"]["containers"] == [{"name": "c", **nothing}]
 
 
 def test_a_settled_node_has_taken_back_the_devices_of_refused_pods() -> None:
     start = node().with_devices({"example/gpu": (Device("gpu-0", (0,)),)})
     wanted = {**amounts(cpu="64", memory="64Mi"), "example/gpu": Quantity.parse("1")}
-    refused, decision = start.admit(
-        Pod("u", "p", containers=(Container("main", requests=wanted, limits=wanted),), qos=QoS.GUARANTEED)
-    )
+    refused, decision = start.admit(wants(Container("main", requests=wanted, limits=wanted)))
     assert not decision.admitted
     assert refused.providers.devices.held
     assert not refused.settled().providers.devices.held

@@ -15,13 +15,13 @@ from mooring.answers.base.plan import Plan, Question
 from mooring.answers.base.pods import explain
 from mooring.answers.base.report import machine_report, report_of
 from mooring.answers.base.rows import plan_rows
-from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.machine import Machine, PCIDevice
+from mooring.engine.core.pod import Pod
 from mooring.inputs.configuration.devices import offered_devices
 from mooring.inputs.configuration.node_configuration import load_config
 from mooring.inputs.machines.loader import load_machine
 from mooring.inputs.pods.pod_files import load_pods
-from mooring.inputs.pods.pods import pod_from_object
 from mooring.views.console import plain
 from mooring.views.decision import DecisionPanel, DecisionView, Mark, decision_view
 from mooring.views.html.document import html_text
@@ -43,11 +43,14 @@ def question(name: str) -> Question:
         # With threads that are hidden for a pod.
         "hybrid": ("plugins/hybrid-", "i7-1370p"),
     }[name]
-    loaded = load_machine(machine)
-    configuration = load_config(str(EXAMPLES / f"{prefix}kubelet.yaml"))
-    pods = load_pods([str(EXAMPLES / f"{prefix}pods.yaml")])
-    devices = offered_devices(configuration.devices, loaded)
-    return Question(loaded, configuration.kubelet, configuration.mooring, tuple(pods), devices=devices)
+    return asked_of(machine, EXAMPLES / f"{prefix}kubelet.yaml", EXAMPLES / f"{prefix}pods.yaml")
+
+
+def asked_of(machine: str, config: Path, pods: Path) -> Question:
+    """Return the question of three files, with the devices that the configuration declares."""
+    loaded, read = load_machine(machine), load_config(str(config))
+    devices = offered_devices(read.devices, loaded)
+    return Question(loaded, read.kubelet, read.mooring, tuple(load_pods([str(pods)])), devices=devices)
 
 
 def drawn(view: NodeView) -> dict[int, tuple[CPUUse, tuple[str, ...]]]:
@@ -63,10 +66,9 @@ def drawn(view: NodeView) -> dict[int, tuple[CPUUse, tuple[str, ...]]]:
 
 def told(report: ReportView, step: int) -> dict[int, tuple[CPUUse, tuple[str, ...]]]:
     """Return the same of a step of a report."""
-    states = cpu_states(report, step)
     return {
         cpu: (state.use, tuple(report.node.owners[owner].label for owner in state.owners))
-        for cpu, state in states.items()
+        for cpu, state in cpu_states(report, step).items()
     }
 
 
@@ -189,15 +191,7 @@ def pod(name: str, gpus: int, *, init: int = 0, cpus: int = 4) -> str:
 def planned(folder: Path, pods: str, policy: str = "single-numa-node") -> Plan:
     (folder / "kubelet.yaml").write_text(DEVICES.format(policy=policy), encoding="utf-8")
     (folder / "pods.yaml").write_text(pods, encoding="utf-8")
-    machine, config = load_machine(MACHINE), load_config(str(folder / "kubelet.yaml"))
-    question = Question(
-        machine,
-        config.kubelet,
-        config.mooring,
-        tuple(load_pods([str(folder / "pods.yaml")])),
-        devices=offered_devices(config.devices, machine),
-    )
-    return started_plan(question)
+    return started_plan(asked_of(MACHINE, folder / "kubelet.yaml", folder / "pods.yaml"))
 
 
 def decided(plan: Plan, place: int) -> DecisionView:
@@ -223,18 +217,15 @@ def test_a_refusal_for_devices_names_what_each_numa_node_has_and_whose_they_are(
     assert decision_svg(view).count("1/2 free") >= 1
 
 
-@pytest.mark.parametrize("asked", [1, 4])
-def test_devices_that_are_too_few_have_a_row_without_any_hint(tmp_path: Path, asked: int) -> None:
-    view = decided(planned(tmp_path, pod("one", asked), policy="none"), 0)
-    [panel] = view.panels
-    if asked == 1:
-        assert [row.name for row in panel.rows] == ["x.example/gpu allocated", "CPUs allocated"]
-        assert view.notes == ()
-    else:
-        [row] = panel.rows
-        assert (row.name, row.note) == ("x.example/gpu", "4 requested, 3 free on the node")
-        assert {cell.mark for cell in row.cells} == {Mark.BARRED}
-        assert panel.refused
+def test_devices_that_are_too_few_have_a_row_without_any_hint(tmp_path: Path) -> None:
+    enough = decided(planned(tmp_path, pod("one", 1), policy="none"), 0)
+    assert [row.name for row in enough.panels[0].rows] == ["x.example/gpu allocated", "CPUs allocated"]
+    assert enough.notes == ()
+    view = decided(planned(tmp_path, pod("one", 4), policy="none"), 0)
+    [row] = view.panels[0].rows
+    assert (row.name, row.note) == ("x.example/gpu", "4 requested, 3 free on the node")
+    assert {cell.mark for cell in row.cells} == {Mark.BARRED}
+    assert view.panels[0].refused
 
 
 def test_the_numa_node_of_an_init_container_is_marked_with_what_counts_there(tmp_path: Path) -> None:
@@ -260,12 +251,8 @@ def test_a_device_is_drawn_with_its_owner_who_may_have_no_cpus(tmp_path: Path) -
     view = plan_view(plan)
     found = {device.id: (device.state, device.owner) for device in view.devices}
     owners = {owner.label: owner for owner in view.owners}
-    assert sorted(found.values()) == [
-        ("free", ""),
-        ("in use", "ai/one/main"),
-        ("in use", "ai/two/main"),
-        ("unhealthy", ""),
-    ]
+    used = [("in use", "ai/one/main"), ("in use", "ai/two/main")]
+    assert sorted(found.values()) == [("free", ""), *used, ("unhealthy", "")]
     assert not owners["ai/one/main"].cpus
     assert owners["ai/two/main"].cpus
     picture, text = svg_text(view), plain(picture_of(view, 120), 120)
@@ -299,9 +286,8 @@ def test_free_memory_of_the_picture_is_what_the_memory_manager_can_still_give(tm
         encoding="utf-8",
     )
     (tmp_path / "pods.yaml").write_text(pod("one", 0), encoding="utf-8")
-    machine = load_machine("sockets=1 numa=2 cores=8 threads=2 memory=16Gi hugepages-2Mi=1024")
-    config = load_config(str(tmp_path / "kubelet.yaml"))
-    plan = started_plan(Question(machine, config.kubelet, pods=tuple(load_pods([str(tmp_path / "pods.yaml")]))))
+    machine = "sockets=1 numa=2 cores=8 threads=2 memory=16Gi hugepages-2Mi=1024"
+    plan = started_plan(asked_of(machine, tmp_path / "kubelet.yaml", tmp_path / "pods.yaml"))
     tables = {node: state.memory["memory"].free for node, state in plan.kubelet.node.memory.nodes.items()}
     assert {node.id: free_bytes(node) for node in plan_view(plan).numa} == tables
 
@@ -309,9 +295,7 @@ def test_free_memory_of_the_picture_is_what_the_memory_manager_can_still_give(tm
 def alignment(machine: Machine, cpus: int) -> str:
     """Return what a plan says of a container with CPUs 1 and up."""
     config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
-    container = {"name": "app", "resources": {"limits": {"cpu": str(cpus), "memory": "1Gi"}}}
-    asked = pod_from_object({"metadata": {"name": "web"}, "spec": {"containers": [container]}}, source="x")
-    [row] = plan_rows(started_plan(Question(machine, config, MooringConfig(), (asked,))), wide=False)
+    [row] = plan_rows(started_plan(Question(machine, config, pods=(Pod.of("web", cpus, "1Gi"),))), wide=False)
     assert len(row.cpus) == cpus
     return row.alignment
 

@@ -28,7 +28,7 @@ from mooring.answers.base.plan_document import plan_document
 from mooring.answers.base.pods import explain
 from mooring.answers.base.rows import plan_rows
 from mooring.answers.doctor.diagnosis import diagnose
-from mooring.answers.doctor.interrupts import assignments_of
+from mooring.answers.doctor.lint import assignments_of
 from mooring.documents.of_kubelet import pod_resources_document
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import KubeletConfig

@@ -18,21 +18,39 @@ from mooring.agent.status import Snapshot
 from mooring.engine.checkpoint.device_file import HeldDevices, device_text
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.machine import Machine
+from mooring.engine.core.machine import Machine, PCIDevice
 from mooring.engine.core.pod import Container, Pod, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
 from mooring.engine.releases.catalog import RELEASES
-from mooring.published.kubelet_source import ASKING, REGISTERING, KubeletSource, UnsettledError, held_devices
-from mooring.published.naming import Names, names_of
+from mooring.published.kubelet_source import (
+    ASKING,
+    LISTING,
+    REGISTERING,
+    SLICES,
+    KubeletAndSlices,
+    KubeletSource,
+    ListedSlices,
+    UnsettledError,
+    held_devices,
+)
+from mooring.published.naming import Names, device_state, names_of
 from mooring.published.objects import NodeFacts, PodKey
 from mooring.published.writing import node_kubelet_version, node_uid
 from mooring.service.apiserver import ClusterError
 from mooring.service.grpc_socket import GRPCSocket
 from mooring.service.logs import Log
-from mooring.service.podresources import ListedPod, PodResourcesClient, PodResourcesError, pods_in, serve_pod_resources
+from mooring.service.podresources import (
+    ListedClaimDevice,
+    ListedContainer,
+    ListedPod,
+    PodResourcesClient,
+    PodResourcesError,
+    pods_in,
+    serve_pod_resources,
+)
 
 GPU = "vendor.example/gpu"
 DEVICES = {GPU: (Device("a", (0,)), Device("b", (1,)), Device("c"))}
@@ -382,3 +400,76 @@ def test_what_cannot_be_read_is_not_known(code: int, content: Any) -> None:
 def test_a_server_that_fails_is_an_error() -> None:
     with pytest.raises(ClusterError):
         node_kubelet_version(asked(500, {}), "n1")
+
+
+# Devices of dynamic resource allocation as a publisher sees them: slices of the node, holders of the kubelet.
+
+
+DRIVER = "gpu.example.com"
+PCI = (PCIDevice("0000:3b:00.0", "030200", "10de", "2330", 1, "pci0000:3a"),)
+
+
+def test_holders_are_those_that_the_kubelet_lists_with_and_without_a_uid() -> None:
+    def pod(name: str, device: str) -> ListedPod:
+        claimed = ListedClaimDevice("shop", "claim", DRIVER, "n", device)
+        return ListedPod("shop", name, (ListedContainer("app", 0, dynamic=(claimed,)),))
+
+    offered = {DRIVER: (Device("n/g0", (0,)), Device("n/g1", (1,)), Device("n/g2", (1,)))}
+    keys = [PodKey("shop", "web", "u1"), PodKey("shop", "db", "")]
+    state = device_state(offered, [pod("web", "g1"), pod("db", "g2")], keys, ())
+    assert state.held_by("u1", "app", DRIVER) == {"n/g1"}
+    assert state.available(DRIVER) == {"n/g0"}
+
+
+def test_a_device_that_no_slice_lists_any_more_is_not_free_for_others() -> None:
+    claimed = ListedClaimDevice("shop", "claim", DRIVER, "n", "gone")
+    pods = [ListedPod("shop", "web", (ListedContainer("app", 0, dynamic=(claimed,)),))]
+    state = device_state({}, pods, [PodKey("shop", "web", "u1")], ())
+    assert state.devices == {DRIVER: (Device("n/gone", healthy=False),)}
+
+
+class NoCluster:
+    """What :class:`ListedSlices` uses of a way to the API server."""
+
+    http: Any = None
+
+    def close(self) -> None:
+        pass
+
+
+def test_slices_are_listed_now_and_then_and_kept_while_the_api_server_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    attributes = {"resource.kubernetes.io/pciBusID": {"string": "0000:3b:00.0"}}
+    pool = {"name": "n", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": DRIVER, "nodeName": "n", "pool": pool, "devices": [{"name": "g", "attributes": attributes}]}
+    asked: list[str] = []
+    answers: list[Any] = [[{"metadata": {"name": "s"}, "spec": spec}], ClusterError("away")]
+
+    def objects(_http: object, path: str, query: dict[str, str]) -> Any:
+        asked.append(f"{path}?{query['fieldSelector']}")
+        answer = answers.pop(0)
+        if isinstance(answer, ClusterError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr("mooring.published.kubelet_source.objects_at", objects)
+    now = 0.0
+    listed = ListedSlices(NoCluster, "n", PCI, clock=lambda: now)  # type: ignore[arg-type]
+    expected = {DRIVER: (Device("n/g", (1,)),)}
+    assert listed() == expected
+    now = LISTING - 1
+    assert listed() == expected
+    now = LISTING + 1
+    assert listed() == expected
+    assert asked == [f"{SLICES}?spec.nodeName=n"] * 2
+
+
+def test_a_kubelets_devices_are_those_of_plugins_and_of_slices() -> None:
+    class Kubelet:
+        def listed(self) -> bytes:
+            return b"list"
+
+        def devices(self) -> dict[str, tuple[Device, ...]]:
+            return {"v/gpu": (Device("a"),)}
+
+    both = KubeletAndSlices(Kubelet(), lambda: {DRIVER: (Device("n/g"),)})
+    assert (both.listed(), both.devices()) == (b"list", {DRIVER: (Device("n/g"),), "v/gpu": (Device("a"),)})

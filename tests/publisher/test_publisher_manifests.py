@@ -65,9 +65,15 @@ def test_manifests_have_known_fields_only(file: str) -> None:
 
 def test_checker_finds_a_slip_of_the_pen() -> None:
     (daemon,) = all_of("DaemonSet")
-    daemon["spec"]["template"]["spec"]["containers"][0]["volumeMount"] = []
-    del daemon["spec"]["selector"]
-    assert mistakes(daemon) == [".spec.selector: missing", ".spec.template.spec.containers[0].volumeMount: unknown"]
+    [container] = daemon["spec"]["template"]["spec"]["containers"]
+    container["volumeMount"] = container.pop("resources")
+    place = ".spec.template.spec.containers[0]"
+    assert mistakes(daemon) == [f"{place}.resources: missing", f"{place}.volumeMount: unknown"]
+    container["securityContext"]["privileged"] = "yes"
+    assert mistakes(daemon) == [f"Expected `bool | null`, got `str` - at `${place}.securityContext.privileged`"]
+    del container["securityContext"]["privileged"], daemon["spec"]["selector"]
+    assert mistakes(daemon) == ["Object missing required field `selector` - at `$.spec`"]
+    assert mistakes({**daemon, "kind": "Daemon"})[0].startswith("Cannot find resource kind 'Daemon'")
 
 
 def test_rights_are_the_least() -> None:

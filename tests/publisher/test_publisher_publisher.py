@@ -1,24 +1,115 @@
-"""What the publisher writes and when: soon after a change, once for a burst, now and then, and in the end."""
+"""What the publisher writes and when, what it counts, and when it has waiting pods tried again."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 from tests.agent.pods.fault_injector import Fault, FaultInjector
-from tests.publisher.published_node import FACTS, NODE, STATE, TOPOLOGY, Node
 
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.errors import MooringError
+from mooring.engine.core.machine import Finding
+from mooring.engine.core.pod import Pod
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import start_kubelet
+from mooring.inputs.machines.compact import parse_compact
 from mooring.published.facts_document import facts_of
 from mooring.published.objects import state_of
-from mooring.published.publisher import LOOKING
-from mooring.service.apiserver import ClusterError
+from mooring.published.observation import EngineObserver, Observation
+from mooring.published.publisher import LOOKING, Publisher, PublisherCounts, PublisherMetrics
+from mooring.published.writing import Rhythm
+from mooring.service.apiserver import Cluster, ClusterError, cluster_of
+
+NODE = "node-1"
+FACTS = "POST /apis/mooring.dev/v1alpha1/nodefacts"
+STATE = f"PATCH /apis/mooring.dev/v1alpha1/nodestates/{NODE}"
+TOPOLOGY = f"PATCH /apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies/{NODE}"
+CONFIG = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
+RHYTHM = Rhythm(gathering=0.2, least=1.0, heartbeat=300.0)
+BEGAN = 1_700_000_000.0
+
+
+def kubelet() -> Kubelet:
+    start = start_kubelet(parse_compact("cores=8 memory=8Gi").info, CONFIG, MooringConfig(), StateTexts())
+    assert isinstance(start, Kubelet)
+    return start
+
+
+@dataclass
+class Node:
+    """A node that a test changes, a publisher of it, and a clock that stands still."""
+
+    cluster: FaultInjector
+    kubelet: Kubelet = field(default_factory=kubelet)
+    observer: EngineObserver = field(default_factory=lambda: EngineObserver(NODE))
+    now: float = 1000.0
+    rhythm: Rhythm = RHYTHM
+    told: list[Finding] = field(default_factory=list)
+    problem: str = ""
+    computed: float = 0.0
+    """CPU seconds of the publisher's thread."""
+    opened: list[Cluster] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.seen = self.observer.observe(self.kubelet)
+        self.publisher = Publisher(
+            lambda: self.observe(),  # noqa: PLW0108 - a test may replace it
+            self.connect,
+            NODE,
+            rhythm=self.rhythm,
+            cpu=lambda: self.computed,
+            report=self.told.append,
+            clock=lambda: self.now,
+            today=lambda: BEGAN + self.now,
+        )
+
+    def connect(self) -> Cluster:
+        self.opened.append(cluster_of(self.cluster.config()))
+        return self.opened[-1]
+
+    def observe(self) -> Observation:
+        if self.problem:
+            raise MooringError(self.problem)
+        return self.seen
+
+    def admit(self, uid: str) -> None:
+        self.kubelet, decision = self.kubelet.admit(Pod.of(uid, cpu=1, memory="1Mi"))
+        assert decision.admitted
+        self.seen = self.observer.observe(self.kubelet)
+
+    def remove(self, uid: str) -> None:
+        self.kubelet, _ = self.kubelet.remove(f"default/{uid}")
+        self.seen = self.observer.observe(self.kubelet)
+
+    def let_pass(self, seconds: float) -> None:
+        """Do what the loop does for a while."""
+        end = self.now + seconds
+        while True:
+            wait = self.publisher.step()
+            if self.now + wait > end:
+                self.now = end
+                return
+            self.now += wait
+
+    def written(self, what: str = STATE) -> list[Any]:
+        return [request.body for request in self.cluster.asked(what)]
 
 
 @pytest.fixture
 def node() -> Iterator[Node]:
     with FaultInjector(node=NODE) as cluster:
         one = Node(cluster)
+        yield one
+        one.publisher.close()
+
+
+@pytest.fixture
+def waking() -> Iterator[Node]:
+    with FaultInjector(node=NODE) as cluster:
+        one = Node(cluster, rhythm=replace(RHYTHM, waking=5.0))
         yield one
         one.publisher.close()
 
@@ -204,3 +295,149 @@ def test_waiting_is_never_longer_than_a_look(node: Node) -> None:
         wait = node.publisher.step()
         assert 0 <= wait <= LOOKING
         node.now += wait
+
+
+# Counts, and when pods that wait are tried again.
+
+
+WAKE = f"PATCH /api/v1/nodes/{NODE}"
+
+
+def woken(node: Node) -> list[str]:
+    return [body["metadata"]["annotations"]["mooring.dev/room"] for body in node.written(WAKE)]
+
+
+def test_nobody_is_woken_unless_it_is_asked_for(node: Node) -> None:
+    node.admit("a")
+    node.let_pass(10.0)
+    node.remove("a")
+    node.let_pass(10.0)
+    assert len(node.written()) == 2
+    assert not node.written(WAKE)
+
+
+def test_more_room_wakes_after_it_is_published_and_less_room_does_not(waking: Node) -> None:
+    waking.let_pass(10.0)
+    assert len(woken(waking)) == 1, "what was there before the first state is not known"
+    waking.admit("a")
+    waking.let_pass(10.0)
+    assert len(woken(waking)) == 1
+    waking.remove("a")
+    waking.let_pass(10.0)
+    assert len(woken(waking)) == 2
+    assert woken(waking)[-1] == str(waking.written()[-1]["spec"]["sequence"])
+    order = [request.what for request in waking.cluster.requests if request.what in (STATE, WAKE)]
+    assert order[-2:] == [STATE, WAKE]
+    assert waking.publisher.counts.wakes == 2
+
+
+def test_an_annotation_is_all_that_is_written_of_a_node(waking: Node) -> None:
+    waking.let_pass(2.0)
+    (request,) = waking.cluster.asked(WAKE)
+    assert set(request.body) == {"metadata"}
+    assert set(request.body["metadata"]) == {"annotations"}
+    assert set(request.body["metadata"]["annotations"]) == {"mooring.dev/room"}
+
+
+def test_pods_are_tried_again_every_five_seconds_at_most(waking: Node) -> None:
+    for number in range(60):
+        if number % 2:
+            waking.remove("a")
+        else:
+            waking.admit("a")
+        waking.let_pass(1.0)
+    assert 10 <= len(woken(waking)) <= 13
+
+
+def test_room_that_grew_while_nobody_could_be_woken_is_told_later(waking: Node) -> None:
+    waking.admit("a")
+    waking.let_pass(1.0)
+    waking.remove("a")
+    waking.let_pass(2.0)
+    assert len(waking.written()) == 2
+    assert len(woken(waking)) == 1
+    waking.let_pass(4.0)
+    assert len(woken(waking)) == 2
+
+
+def test_a_refusal_is_reported_and_tried_again_and_holds_up_no_state(waking: Node) -> None:
+    waking.cluster.fail(WAKE, Fault(403))
+    waking.let_pass(2.0)
+    assert waking.publisher.counts.wakes == 0
+    (told,) = waking.told
+    assert told.severity == "warning"
+    assert "waiting pods tried again is not written" in told.message
+    waking.admit("a")
+    waking.let_pass(2.0)
+    assert len(waking.written()) == 2
+    waking.let_pass(4.0)
+    assert waking.publisher.counts.wakes == 1
+
+
+def test_once_wakes_too(waking: Node) -> None:
+    waking.publisher.once()
+    assert len(woken(waking)) == 1
+
+
+def values(counts: PublisherCounts, now: float) -> dict[str, float]:
+    lines = PublisherMetrics(counts, lambda: now).text().decode().splitlines()
+    return {name: float(value) for name, value in (line.split() for line in lines if not line.startswith("#"))}
+
+
+def test_the_page_has_the_counts(node: Node) -> None:
+    node.let_pass(1.0)
+    node.cluster.fail(STATE, Fault(503))
+    node.admit("a")
+    node.let_pass(4.0)
+    assert values(node.publisher.counts, node.now) == {
+        "mooring_publish_changes_total": 2,
+        "mooring_publish_writes_total": 2,
+        "mooring_publish_failures_total": 1,
+        "mooring_publish_blind_looks_total": 0,
+        "mooring_publish_wakes_total": 0,
+        "mooring_publish_last_write_age_seconds": node.now - (node.publisher.counts.written_at or 0.0),
+        "mooring_publish_change_cpu_seconds_count": 2,
+        "mooring_publish_change_cpu_seconds_sum": 0,
+    }
+
+
+def test_a_heartbeat_is_a_write_and_no_change(node: Node) -> None:
+    node.let_pass(700.0)
+    assert (node.publisher.counts.writes, node.publisher.counts.bursts, node.publisher.counts.changes) == (3, 1, 1)
+
+
+def test_the_age_of_the_last_write_grows_and_is_absent_before_the_first(node: Node) -> None:
+    age = "mooring_publish_last_write_age_seconds"
+    assert age not in values(node.publisher.counts, node.now)
+    node.let_pass(1.0)
+    written = node.publisher.counts.written_at
+    assert written is not None
+    assert values(node.publisher.counts, written + 77.5)[age] == 77.5
+
+
+def test_looks_that_fail_are_counted(node: Node) -> None:
+    node.let_pass(1.0)
+    node.problem = "the kubelet is away"
+    node.let_pass(5.0)
+    assert values(node.publisher.counts, node.now)["mooring_publish_blind_looks_total"] >= 2
+
+
+def test_the_cpu_time_of_a_burst_is_for_seeing_and_writing_it(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.let_pass(5.0)
+    before = node.publisher.counts.burst_cpu, node.publisher.counts.bursts
+    observe = node.observe
+
+    def costly() -> Observation:
+        node.computed += 0.25
+        return observe()
+
+    # Every observation costs a quarter of a second.
+    monkeypatch.setattr(node, "observe", costly)
+    node.let_pass(5.0)
+    assert (node.publisher.counts.burst_cpu, node.publisher.counts.bursts) == before, "nothing has changed"
+    node.admit("a")
+    node.let_pass(0.1)
+    node.admit("b")
+    node.let_pass(5.0)
+    assert node.publisher.counts.bursts == before[1] + 1
+    assert node.publisher.counts.burst_cpu == before[0] + 0.5

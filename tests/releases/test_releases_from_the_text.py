@@ -14,7 +14,7 @@ from mooring.answers.base.plan import Question, make_plan
 from mooring.answers.doctor.diagnosis import diagnose
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.config import KubeletConfig, MooringConfig
-from mooring.engine.core.decision import Endless, Rejection
+from mooring.engine.core.decision import AllocationError, Endless, Rejection
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.pod import Container, ContainerKind, Pod, PodLevelGates, PodResources
 from mooring.engine.core.quantity import Quantity
@@ -23,8 +23,8 @@ from mooring.engine.core.topology import CPUPlace, Topology, build_topology, dis
 from mooring.engine.cpumanager.facts import CPUsAssigned, PodPartitioned, PodShareCut
 from mooring.engine.cpumanager.options import CPUOptions, TakeError, TakeRules
 from mooring.engine.cpumanager.pod_allocation import allocate_pod
-from mooring.engine.cpumanager.policy import AllocationError, StaticPolicy
-from mooring.engine.cpumanager.state import CPUState, Reusable
+from mooring.engine.cpumanager.policy import StaticPolicy
+from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.cpumanager.take import take
 from mooring.engine.kubelet.admit import AdmitMode, admit
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
@@ -258,7 +258,7 @@ def state_of(stored: str, held: str, default: str) -> CPUState:
 def test_only_what_was_missing_is_counted_as_assigned() -> None:
     facts: list[object] = []
     state = state_of("1-4", "c1=1-2", "0,5-7")
-    allocate_pod(policy("1.38"), state, Reusable(), pod_of("4", "c1=2 c2=2"), None, facts.append)
+    allocate_pod(policy("1.38"), state, pod_of("4", "c1=2 c2=2"), None, facts.append)
     assert [fact.container for fact in facts if isinstance(fact, PodShareCut)] == ["c2"]
     assert [set(fact.containers) for fact in facts if isinstance(fact, PodPartitioned)] == [{"c2"}]
     assert not any(isinstance(fact, CPUsAssigned) for fact in facts)
@@ -271,7 +271,7 @@ def test_a_failure_after_the_set_was_taken_gives_it_back_since_1_38(
     """Rule pod-allocation-not-rolled-back."""
     state = CPUState("static", mask("0-7"), {})
     asked = pod_of("3", "c1=2 c2=2")
-    left, answer = allocate_pod(policy(release), state, Reusable(), asked, None)
+    left, answer = allocate_pod(policy(release), state, asked, None)
     assert answer == AllocationError("not enough cpus available to satisfy request: requested=2, available=1")
     assert list_text(left.default) == pool
     assert {uid: list_text(cpus) for uid, cpus in left.pods.items()} == pods
@@ -282,6 +282,6 @@ def test_the_repair_of_its_own_stays_beside_what_1_38_does() -> None:
     own = replace(policy("1.38"), rules=replace(policy("1.38").rules, fixed_defects=frozenset({"pod-restart"})))
     state = state_of("1-4", "c1=1-2", "0,5-7")
     asked = pod_of("2", "c1=2")
-    kept, _ = allocate_pod(policy("1.38"), state, Reusable(), asked, None)
-    begun, _ = allocate_pod(own, state, Reusable(), asked, None)
+    kept, _ = allocate_pod(policy("1.38"), state, asked, None)
+    begun, _ = allocate_pod(own, state, asked, None)
     assert (kept.pods["u"], begun.pods["u"]) == (mask("1-4"), mask("1-2"))

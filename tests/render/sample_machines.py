@@ -26,6 +26,7 @@ _WISHES = (
     ("cache/redis-a-very-long-name-with-a-shard-number-17/redis", 4),
 )
 """Owners of the demonstrations and how many cores' worth of CPUs they want."""
+_WHY = "it needs 40 CPUs within one NUMA node; the node with the most has fewer free"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +136,6 @@ def occupied(machine: Machine, *, fill: float = 0.6, reserved_cores: int = 2) ->
         owners=owners,
         pools=Pools(reserved, pool, pool - reserved),
         memory={node.id: MemoryUse(2 * GIB, node.id % 4 * 12 * GIB) for node in build_view(machine).numa},
-        rejected=[
-            RejectedPod(
-                "ml/trainer-next-0",
-                "TopologyAffinityError",
-                "it needs 40 CPUs within one NUMA node; the node with the most has fewer free",
-            )
-        ],
+        rejected=[RejectedPod("ml/trainer-next-0", "TopologyAffinityError", _WHY)],
         subtitle="CPU manager static, full-pcpus-only · topology manager single-numa-node",
     )

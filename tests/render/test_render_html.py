@@ -6,6 +6,7 @@ import re
 import xml.etree.ElementTree as ET
 from base64 import b64encode
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
 from itertools import chain
@@ -17,6 +18,7 @@ from tests.render.html_page import Page
 from tests.render.report_pages import report_on
 from tests.render.report_steps import cpu_states
 from tests.render.sample_machines import SampleShape, hybrid, occupied, regular
+from tests.values import not_none
 
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Finding
@@ -42,23 +44,30 @@ from mooring.views.wording import owner_marks
 BIG = SampleShape(sockets=2, nodes=4, caches=4, cores=8)
 
 
+def cells_of(page: Page) -> Counter[int]:
+    """Return the CPUs that are drawn, and how often: once on each of two maps."""
+    return Counter(int(cell["data-cpu"] or "") for cell in page.named("g") if cell.get("class") == "cell")
+
+
+def pod_with(label: str, held: str, uid: str = "u") -> CPUOwner:
+    return CPUOwner(label, uid, CPUSet.parse(held))
+
+
 def test_every_cpu_is_in_the_data_and_once_on_each_map() -> None:
     for machine in (regular(SampleShape(sockets=2, cores=2)), hybrid()):
         report = report_on(occupied(machine))
         page = Page(html_text(report))
         cpus = {cpu.cpu for cpu in report.node.cpus()}
         assert {cpu["id"] for cpu in page.data()["cpus"]} == cpus
-        drawn = Counter(int(cell["data-cpu"] or "") for cell in page.named("g") if cell.get("class") == "cell")
-        assert drawn == dict.fromkeys(cpus, 2)
+        assert cells_of(page) == dict.fromkeys(cpus, 2)
 
 
 def test_an_l3_of_512_cpus_that_no_step_changes_is_one_block_and_all_else_are_cells() -> None:
-    owner = CPUOwner("ns/pod/main", "uid", CPUSet.parse("0-3"))
-    view = build_view(regular(BIG), owners=[owner], pools=Pools(CPUSet.parse("4"), CPUSet.parse("4-511")))
-    gone = ReportCPU(CPUUse.FREE)
-    passing = ReportStep(0, ((CPUSet.parse("40"), gone),))
+    pools = Pools(CPUSet.parse("4"), CPUSet.parse("4-511"))
+    view = build_view(regular(BIG), owners=[pod_with("ns/pod/main", "0-3")], pools=pools)
+    passing = ReportStep(0, ((CPUSet.parse("40"), ReportCPU(CPUUse.FREE)),))
     page = Page(html_text(report_on(view, steps=(ReportStep(None), passing))))
-    cells = {int(cell["data-cpu"] or "") for cell in page.named("g") if cell.get("class") == "cell"}
+    cells = set(cells_of(page))
     l3s = {cpu.cpu: cpu.l3 for cpu in view.cpus()}
     assert cells == {cpu for cpu, l3 in l3s.items() if l3 in {l3s[held] for held in (0, 4, 40)}}
     blocks = [CPUSet.parse(found) for found in re.findall(r"<title>CPUs ([^<]+)</title>", page.text)]
@@ -96,26 +105,13 @@ def test_no_text_from_outside_becomes_markup(one: str, two: str) -> None:
 
 def _filled(one: str, two: str) -> ReportView:
     """Return a report with a text from outside in every place that takes one."""
-    machine = regular(SampleShape(), one)
-    owners = [CPUOwner(one, "uid", CPUSet.parse("1-2")), CPUOwner(two, "other", CPUSet.parse("3"))]
-    view = build_view(machine, owners=owners, pools=Pools(CPUSet.parse("0")), subtitle=one, caption=[two])
+    owners, pools = [pod_with(one, "1-2", "uid"), pod_with(two, "3", "other")], Pools(CPUSet.parse("0"))
+    view = build_view(regular(SampleShape(), one), owners=owners, pools=pools, subtitle=one, caption=[two])
+    row = PlacementRow(one, one, two, True, CPUSet.parse("1-2"), (0,), (0,), one)
+    rejected = ReportPod(one, "uid", two, False, 1, two, one, two, one, two, (row,))
     return report_on(
         view,
-        pods=(
-            ReportPod(
-                one,
-                "uid",
-                two,
-                admitted=False,
-                step=1,
-                reason=two,
-                message=one,
-                why=two,
-                remedy=one,
-                code=two,
-                containers=(PlacementRow(one, one, two, True, CPUSet.parse("1-2"), (0,), (0,), one),),
-            ),
-        ),
+        pods=(rejected,),
         refusal=one,
         refusal_code=two,
         accounts=(Account(0, one, 64),),
@@ -129,13 +125,10 @@ def _filled(one: str, two: str) -> ReportView:
 def test_the_policy_admits_the_own_script_and_styles_and_nothing_else() -> None:
     text = html_text(report_on(occupied(hybrid())))
     page = Page(text)
-    policy = next(meta["content"] for meta in page.named("meta") if "http-equiv" in meta)
-    assert policy is not None
-    script = re.search(r'<script type="module">(.*?)</script>', text, re.DOTALL)
-    styles = re.search(r"<style>(.*?)</style>", text, re.DOTALL)
-    assert script is not None
-    assert styles is not None
-    for kind, content in (("script-src", script[1]), ("style-src", styles[1])):
+    policy = not_none(next(meta["content"] for meta in page.named("meta") if "http-equiv" in meta))
+    elements = ("script-src", r'<script type="module">(.*?)</script>'), ("style-src", r"<style>(.*?)</style>")
+    for kind, element in elements:
+        content = not_none(re.search(element, text, re.DOTALL))[1]
         digest = b64encode(sha256(content.encode()).digest()).decode()
         assert f"{kind} 'sha256-{digest}';" in policy
     assert "default-src 'none'" in policy
@@ -143,23 +136,24 @@ def test_the_policy_admits_the_own_script_and_styles_and_nothing_else() -> None:
     assert not [name for _, attributes in page.elements for name in attributes if name == "style" or name[:2] == "on"]
 
 
-def test_the_page_refers_to_nothing_outside_itself() -> None:
-    text = html_text(_filled("name", "other"))
-    assert set(re.findall(r"https?://[^\s\"'`]+", text)) <= {"http://www.w3.org/2000/svg"}
-    assert set(re.findall(r"url\((.*?)\)", text)) <= {
-        f"#mooring-{name}" for name in ("crosses", "dots", "stripes", "hatch-light", "hatch-dark")
-    }
-    page = Page(text)
+@pytest.mark.parametrize("make", [lambda: html_text(_filled("name", "other")), lambda: svg_text(occupied(hybrid()))])
+def test_page_and_picture_refer_to_nothing_outside_themselves(make: Callable[[], str]) -> None:
+    text = make()
+    assert set(re.findall(r"https?://[^\s\"'`]+", text)) == {"http://www.w3.org/2000/svg"}
+    patterns = {f"#mooring-{name}" for name in ("crosses", "dots", "stripes", "hatch-light", "hatch-dark")}
+    assert set(re.findall(r"url\((.*?)\)", text)) <= patterns
+
+
+def test_the_page_loads_and_links_nothing() -> None:
+    page = Page(html_text(_filled("name", "other")))
     names = {name for _, attributes in page.elements for name in attributes}
     assert not names & {"src", "srcset", "action", "data", "poster"}
     assert [link.get("href") for link in page.named("a")] == ["#map-title"]
 
 
 def test_the_table_of_pods_has_the_letters_of_the_map_and_folds_advice_about_admitted_pods() -> None:
-    view = build_view(
-        regular(SampleShape()),
-        owners=[CPUOwner("ns/one/main", "u1", CPUSet.parse("1")), CPUOwner("ns/two/main", "u2", CPUSet.parse("2"))],
-    )
+    owners = [pod_with("ns/one/main", "1", "u1"), pod_with("ns/two/main", "2", "u2")]
+    view = build_view(regular(SampleShape()), owners=owners)
     rows = (PlacementRow("ns/one", "main", "exclusive", admitted=True, cpus=CPUSet.parse("1"), cpu_nodes=(0,)),)
     pods = (
         ReportPod("ns/one", "u1", "admitted", admitted=True, step=1, remedy="ask for more", containers=rows),
@@ -175,36 +169,29 @@ def test_the_table_of_pods_has_the_letters_of_the_map_and_folds_advice_about_adm
 
 def test_ids_are_unique_and_labels_name_things_that_exist() -> None:
     page = Page(html_text(_filled("name", "other")))
-    ids = Counter(value for _, attributes in page.elements for name, value in attributes.items() if name == "id")
+    ids, labels = (
+        Counter(attributes[name] for _, attributes in page.elements if name in attributes)
+        for name in ("id", "aria-labelledby")
+    )
     # The script makes the controls of the steps and of the differences.
     assert [name for name, count in ids.items() if count > 1] == []
-    labels = {
-        value for _, attributes in page.elements for name, value in attributes.items() if name == "aria-labelledby"
-    }
-    assert labels <= set(ids)
+    assert labels.keys() <= ids.keys()
 
 
 def test_sections_without_content_are_left_out() -> None:
     view = build_view(hybrid())
     state = {cpu.cpu: ReportCPU(cpu.use) for cpu in view.cpus()}
     page = Page(html_text(ReportView("v1.37.1", view, (ReportStep(None, changes_between({}, state)),))))
-    titles = [text for tag, text in page.texts if tag == "h2"]
-    assert titles == ["Machine"]
-
-
-def test_the_same_report_gives_the_same_bytes() -> None:
-    assert html_text(_filled("name", "other")) == html_text(_filled("name", "other"))
+    assert [text for tag, text in page.texts if tag == "h2"] == ["Machine"]
+    assert html_text(_filled("name", "other")) == html_text(_filled("name", "other")), "the same report, the same bytes"
 
 
 def test_512_cpus_with_200_owners_stay_small() -> None:
-    machine = regular(BIG)
-    everything = list(range(512))
     owners = [
-        CPUOwner(f"team-{index % 7}/workload-{index:03}-7f9c8d5b6-x2x4z/main", f"uid-{index}", CPUSet.from_ids(taken))
-        for index in range(200)
-        if (taken := everything[2 + index * 2 : 4 + index * 2])
+        CPUOwner(f"team-{n % 7}/workload-{n:03}-7f9c8d5b6-x2x4z/main", f"uid-{n}", CPUSet.of(2 + n * 2, 3 + n * 2))
+        for n in range(200)
     ]
-    view = build_view(machine, owners=owners, pools=Pools(CPUSet.parse("0-1"), CPUSet.parse("0-1")))
+    view = build_view(regular(BIG), owners=owners, pools=Pools(CPUSet.parse("0-1"), CPUSet.parse("0-1")))
     assert len(list(view.cpus())) == 512
     assert len(html_text(report_on(view)).encode()) < 1_000_000
     assert len(svg_text(view).encode()) < 500_000
@@ -258,7 +245,7 @@ def test_hostile_names_cannot_break_the_document(machine: str, owner: str, why: 
     hostile = f"<script>alert(\"&amp;'\x1b[31m\x00\ud800]]>{owner}"
     view = build_view(
         regular(SampleShape(), machine),
-        owners=[CPUOwner(hostile, "u", CPUSet.parse("1-3"))],
+        owners=[pod_with(hostile, "1-3")],
         rejected=[RejectedPod(owner, why, hostile)],
         subtitle=why,
         caption=[owner],
@@ -269,7 +256,7 @@ def test_hostile_names_cannot_break_the_document(machine: str, owner: str, why: 
 
 
 def test_every_cell_tells_cpu_owner_and_place_when_pointed_at() -> None:
-    view = build_view(regular(SampleShape(sockets=2, cores=2)), owners=[CPUOwner("ns/pod/c", "u", CPUSet.parse("3"))])
+    view = build_view(regular(SampleShape(sockets=2, cores=2)), owners=[pod_with("ns/pod/c", "3")])
     titles = {node.text for node in parsed(svg_text(view)).iter(f"{SVG}title")}
     assert "CPU 3 · ns/pod/c · core of CPU 3 · L3 1 · NUMA node 1 · socket 1" in titles
 
@@ -287,14 +274,6 @@ def test_4096_cpus_are_drawn_one_by_one_or_as_free_blocks() -> None:
     folded = [int(found[1]) for node in texts if (found := re.search(r"^L3 \d+ · (\d+) free", node.text or ""))]
     assert len(numbers) + sum(folded) == 4096
     assert folded
-
-
-def test_the_document_refers_to_nothing_outside_itself() -> None:
-    text = svg_text(occupied(hybrid()))
-    assert re.findall(r"https?://[^\"]+", text) == ["http://www.w3.org/2000/svg"]
-    assert set(re.findall(r"url\((.*?)\)", text)) <= {
-        f"#mooring-{name}" for name in ("crosses", "dots", "stripes", "hatch-light", "hatch-dark")
-    }
 
 
 def test_light_and_dark_are_both_styled_and_bound_to_the_picture() -> None:
@@ -317,7 +296,7 @@ def test_every_class_in_use_is_defined_or_inherits_on_purpose() -> None:
 
 @pytest.mark.parametrize("name", ["a" * 300, "ns/" + "p" * 63 + "/c", "名前" * 40])
 def test_long_names_are_cut_in_the_picture_and_whole_in_the_tooltip(name: str) -> None:
-    view = build_view(regular(SampleShape()), owners=[CPUOwner(name, "u", CPUSet.parse("1,5"))])
+    view = build_view(regular(SampleShape()), owners=[pod_with(name, "1,5")])
     root = parsed(svg_text(view))
     shown = [node.text or "" for node in root.iter(f"{SVG}text")]
     assert name not in shown
@@ -349,16 +328,13 @@ def test_escaped_text_is_safe_wherever_it_comes_from(text: str) -> None:
 
 @pytest.mark.parametrize("with_cpus", [True, False])
 def test_the_legend_has_every_device_and_the_cpus_of_an_owner_and_no_text_over_another(with_cpus: bool) -> None:
-    names = [
-        "example.com/a-rather-long-device-name-of-a-vendor",
-        "example.com/sriov-netdevice-dpdk-fast",
-        "nvidia.com/gpu",
-    ]
+    long_names = "a-rather-long-device-name-of-a-vendor", "sriov-netdevice-dpdk-fast"
+    names = [*(f"example.com/{name}" for name in long_names), "nvidia.com/gpu"]
     devices = [DeviceView(name, "d", (0,)) for name in names]
     cpus = CPUSet.parse("1-4") if with_cpus else CPUSet()
     first = CPUOwner("ns/one/c", "u", cpus, (0,), devices=frozenset((name, "d") for name in names))
-    second = CPUOwner("ns/two/c", "v", CPUSet.parse("5"))
-    root = parsed(svg_text(build_view(regular(SampleShape()), owners=[first, second], devices=devices)))
+    owners = [first, pod_with("ns/two/c", "5", "v")]
+    root = parsed(svg_text(build_view(regular(SampleShape()), owners=owners, devices=devices)))
     texts = [(node, node.text or "") for node in root.iter(f"{SVG}text")]
     start = next(index for index, (_, words) in enumerate(texts) if words == "ns/one/c" and index > 20)
     legend = texts[start:]
@@ -416,7 +392,7 @@ def test_the_picture_lists_every_owner_once_and_never_two_alike(owners: list[tup
         for index, (label, uid) in enumerate(owners)
     ]
     view = build_view(machine, owners=held)
-    texts = [node.text or "" for node in ET.fromstring(svg_text(view)).iter("{http://www.w3.org/2000/svg}text")]  # noqa: S314 - our own text
+    texts = [node.text or "" for node in parsed(svg_text(view)).iter(f"{SVG}text")]
     for owner in view.owners:
         listed = [text for text in texts if text in owner.forms]
         assert listed
@@ -425,7 +401,7 @@ def test_the_picture_lists_every_owner_once_and_never_two_alike(owners: list[tup
 
 
 def test_a_name_over_one_core_runs_on_over_cores_without_a_name() -> None:
-    view = build_view(regular(SampleShape(cores=8)), owners=[CPUOwner("data/database-0/db", "u", CPUSet.parse("0,8"))])
+    view = build_view(regular(SampleShape(cores=8)), owners=[pod_with("data/database-0/db", "0,8")])
     assert svg_text(view).count(">data/database-0/db</text>") == 2
 
 

@@ -18,6 +18,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from tests.render.pictured import terminal_text
 from tests.render.sample_machines import SampleShape, hybrid, occupied, regular
+from tests.values import not_none
 
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Hardware, HardwareCPU, HardwareNode, Machine
@@ -27,8 +28,8 @@ from mooring.views.build import CPUOwner, Pools, build_view
 from mooring.views.console import Breaking, bar, plain, write
 from mooring.views.devices import DeviceView
 from mooring.views.layout import CellMetrics, PictureLayout, PlacedBox, arrange
-from mooring.views.svg.picture import cell_size, svg_text
 from mooring.views.svg.picture import map_metrics as svg_metrics
+from mooring.views.svg.picture import svg_text
 from mooring.views.tables import numa_table, owners_table, placements_table
 from mooring.views.terminal import map_layout, picture
 from mooring.views.view import BoxKind, BoxView, CPUUse, NodeView, PlacementRow
@@ -49,6 +50,7 @@ DEVICES = st.lists(
     unique_by=lambda device: (device.resource, device.id),
 ) | st.just([DeviceView("nic", f"0000:3b:00.{number}", (0,)) for number in range(40)])
 SVG = "{http://www.w3.org/2000/svg}"
+LAW = settings(max_examples=20, deadline=None)
 
 
 @st.composite
@@ -114,22 +116,18 @@ def layouts(view: NodeView, width: int) -> list[tuple[CellMetrics | None, Pictur
             patched.setattr("mooring.views.terminal.TALLEST_NUMBERED_MAP", tallest)
             layout, cells = map_layout(view, width)
         found.append((None, layout, cells.width, 1))
-    metrics = svg_metrics(view, cell_size(view))
+    metrics = svg_metrics(view)
     found.append((metrics, arrange(view.boxes, metrics, width * 8), metrics.cell_width, metrics.cell_height))
     return found
 
 
+@LAW
 @given(views())
-@settings(max_examples=20, deadline=None)
-def test_every_cpu_is_drawn_exactly_once(drawn: tuple[NodeView, set[int]]) -> None:
+def test_every_cpu_is_drawn_once_a_box_holds_boxes_or_cores_and_numa_nodes_are_all_there(
+    drawn: tuple[NodeView, set[int]],
+) -> None:
     view, wanted = drawn
     assert Counter(cpu.cpu for cpu in view.cpus()) == Counter(dict.fromkeys(wanted, 1))
-
-
-@given(views())
-@settings(max_examples=20, deadline=None)
-def test_a_box_holds_boxes_or_cores_and_numa_nodes_are_all_there(drawn: tuple[NodeView, set[int]]) -> None:
-    view, _ = drawn
     labelled = set()
     waiting = list(view.boxes)
     while waiting:
@@ -140,8 +138,8 @@ def test_a_box_holds_boxes_or_cores_and_numa_nodes_are_all_there(drawn: tuple[No
     assert labelled == {node.id for node in view.numa}
 
 
+@LAW
 @given(views())
-@settings(max_examples=20, deadline=None)
 def test_cpus_of_a_labelled_numa_box_belong_to_that_node(drawn: tuple[NodeView, set[int]]) -> None:
     view, _ = drawn
 
@@ -158,8 +156,8 @@ def test_cpus_of_a_labelled_numa_box_belong_to_that_node(drawn: tuple[NodeView, 
         check(box, None)
 
 
+@LAW
 @given(views(), st.integers(20, 220))
-@settings(max_examples=20, deadline=None)
 def test_cells_never_overlap_and_stay_inside_their_box(drawn: tuple[NodeView, set[int]], width: int) -> None:
     view, wanted = drawn
     for _, layout, cell_width, cell_height in layouts(view, width):
@@ -179,8 +177,8 @@ def test_cells_never_overlap_and_stay_inside_their_box(drawn: tuple[NodeView, se
                         assert row.y <= cell.y <= row.y + row.height - cell_height
 
 
+@LAW
 @given(views(), st.integers(20, 220))
-@settings(max_examples=20, deadline=None)
 def test_every_device_is_drawn_once_in_its_smallest_box(drawn: tuple[NodeView, set[int]], width: int) -> None:
     view, _ = drawn
     for _, layout, _, _ in layouts(view, width):
@@ -204,8 +202,8 @@ def numa_nodes(box: BoxView) -> set[int | None]:
     return own.union(*map(numa_nodes, box.children))
 
 
+@LAW
 @given(views(), st.integers(20, 220))
-@settings(max_examples=20, deadline=None)
 def test_boxes_are_nested_or_apart(drawn: tuple[NodeView, set[int]], width: int) -> None:
     view, _ = drawn
     for _, layout, _, _ in layouts(view, width):
@@ -228,8 +226,8 @@ def _inside(inner: PlacedBox, outer: PlacedBox) -> bool:
     return across and outer.y <= inner.y and inner.y + inner.height <= outer.y + outer.height
 
 
+@LAW
 @given(views(), st.integers(20, 220))
-@settings(max_examples=20, deadline=None)
 def test_nothing_in_the_terminal_covers_a_cell(drawn: tuple[NodeView, set[int]], width: int) -> None:
     view, _ = drawn
     layout, cells = map_layout(view, width)
@@ -242,20 +240,17 @@ def test_nothing_in_the_terminal_covers_a_cell(drawn: tuple[NodeView, set[int]],
         assert shown.strip() == f"{cell.view.cpu}{cpu_mark(cell.view, view)}"
 
 
+@LAW
 @given(views())
-@settings(max_examples=20, deadline=None)
-def test_the_svg_is_well_formed_and_has_one_number_per_cpu(drawn: tuple[NodeView, set[int]]) -> None:
+def test_the_svg_is_well_formed_and_has_one_number_per_cpu_and_both_pictures_are_always_the_same(
+    drawn: tuple[NodeView, set[int]],
+) -> None:
     view, wanted = drawn
-    root = ET.fromstring(svg_text(view))  # noqa: S314 - our own text, and being well-formed is what is tested
+    text = svg_text(view)
+    root = ET.fromstring(text)  # noqa: S314 - our own text, and being well-formed is what is tested
     numbers = [node.text for node in root.iter(f"{SVG}text") if "cpu" in node.attrib["class"].split()]
     assert sorted(numbers, key=lambda number: int(number or "")) == [str(cpu) for cpu in sorted(wanted)]
-
-
-@given(views())
-@settings(max_examples=20, deadline=None)
-def test_the_same_view_gives_the_same_picture(drawn: tuple[NodeView, set[int]]) -> None:
-    view, _ = drawn
-    assert svg_text(view) == svg_text(view)
+    assert svg_text(view) == text
     assert terminal_text(view, 90) == terminal_text(view, 90)
 
 
@@ -268,8 +263,8 @@ GOLDEN = Path(__file__).parent / "golden"
 def troubled() -> NodeView:
     """Return a picture with every use of CPUs in it."""
     machine = hybrid("troubled")
-    assert machine.hardware is not None
-    hardware = replace(machine.hardware, cpus=machine.hardware.cpus[:18], offline=CPUSet.parse("18-21"))
+    whole = not_none(machine.hardware)
+    hardware = replace(whole, cpus=whole.cpus[:18], offline=CPUSet.parse("18-21"))
     owners = [
         CPUOwner("ns/first/init", "u1", CPUSet.parse("4-7")),
         CPUOwner("ns/first/app", "u1", CPUSet.parse("4-9")),
@@ -307,33 +302,23 @@ def test_512_cpus_fit_on_two_screens_of_100_columns() -> None:
 
 
 def printed(**settings: object) -> str:
-    console = Console(file=StringIO(), width=100, force_terminal=True, **settings)  # type: ignore[arg-type]
+    console = Console(file=StringIO(), width=100, **settings)  # type: ignore[arg-type]
     write(console, picture(occupied(hybrid()), console.width))
     assert isinstance(console.file, StringIO)
     return console.file.getvalue()
 
 
-def test_colours_are_used_where_the_terminal_has_them() -> None:
-    assert "\x1b[" in printed(color_system="truecolor")
+def test_colours_are_used_where_the_terminal_has_them_and_add_nothing_that_monochrome_lacks() -> None:
+    coloured = printed(color_system="truecolor", force_terminal=True)
+    assert "\x1b[" in coloured
+    lines = [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", coloured).splitlines()]
+    assert lines == terminal_text(occupied(hybrid()), 100).splitlines()
 
 
-def test_no_color_means_no_escape_code_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_color_and_a_file_mean_no_escape_code_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "\x1b" not in printed()
     monkeypatch.setenv("NO_COLOR", "1")
-    text = printed(color_system="truecolor")
-    assert "\x1b" not in text
-    assert text == terminal_text(occupied(hybrid()), 100)
-
-
-def test_a_file_gets_no_escape_codes() -> None:
-    console = Console(file=StringIO(), width=100)
-    write(console, picture(occupied(hybrid()), console.width))
-    assert isinstance(console.file, StringIO)
-    assert "\x1b" not in console.file.getvalue()
-
-
-def test_colour_adds_nothing_that_monochrome_lacks() -> None:
-    coloured = re.sub(r"\x1b\[[0-9;]*m", "", printed(color_system="truecolor"))
-    assert [line.rstrip() for line in coloured.splitlines()] == terminal_text(occupied(hybrid()), 100).splitlines()
+    assert printed(color_system="truecolor", force_terminal=True) == terminal_text(occupied(hybrid()), 100)
 
 
 def test_an_ascii_terminal_gets_ascii() -> None:
@@ -383,20 +368,8 @@ def test_the_wide_form_is_one_line_per_container_with_everything_in_it() -> None
     assert all(row.pod in line for row, line in zip(ROWS, lines[1:], strict=True))
     assert str(ODD) in lines[1]
     assert lines[4].endswith("40 CPUs are free in no NUMA node.")
-    assert lines[0].split() == [
-        "POD",
-        "CONTAINER",
-        "VERDICT",
-        "CPUS",
-        "NUMA",
-        "MEMORY",
-        "HUGEPAGES",
-        "DEVICES",
-        "ALIGNMENT",
-        "CPU",
-        "LIST",
-        "WHY",
-    ]
+    headings = "POD CONTAINER VERDICT CPUS NUMA MEMORY HUGEPAGES DEVICES ALIGNMENT CPU LIST WHY"
+    assert lines[0].split() == headings.split()
 
 
 @pytest.mark.parametrize("wide", [False, True])
@@ -408,11 +381,8 @@ def test_what_a_pod_holds_as_a_whole_has_a_row_of_its_own(wide: bool) -> None:
     assert [line.split() for line in lines if " c " in line and " 2 " in line and " 1-2" in line]
 
 
-def test_a_plan_without_rows_is_empty() -> None:
+def test_a_plan_without_rows_is_empty_and_a_pod_is_named_once() -> None:
     assert plain(placements_table([]), 80) == ""
-
-
-def test_a_pod_is_named_once() -> None:
     assert plain(placements_table(ROWS), 100).count("ml/trainer-7f9c8d5b6-x2x4z") == 1
 
 
@@ -505,6 +475,7 @@ def test_broken_and_offline_are_two_uses_with_signs_of_their_own() -> None:
     two = next(cpu for cpu in found.cpus() if cpu.cpu == 2)
     assert cpu_sentence(two, found).startswith("CPU 2 · offline, but held by ns/pod/app · core of CPU 2")
     assert [cpu.cpu for cpu in found.cpus()] == list(range(8))
+    assert not re.search("†|offline", terminal_text(view_hotplug("")))
 
 
 def test_both_pictures_have_them_in_map_and_legend() -> None:
@@ -523,9 +494,3 @@ def test_a_cpu_of_two_pods_stays_contested() -> None:
     owners = [CPUOwner("a", "1", cpus("1-2")), CPUOwner("b", "2", cpus("2"))]
     found = build_view(parse_compact("cores=4 threads=1"), owners=owners, pools=Pools(offline=cpus("2")))
     assert next(cpu.use for cpu in found.cpus() if cpu.cpu == 2) is CPUUse.CONTESTED
-
-
-def test_nothing_is_drawn_otherwise_where_all_is_online() -> None:
-    text = terminal_text(view_hotplug(""))
-    assert "†" not in text
-    assert "offline" not in text

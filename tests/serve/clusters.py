@@ -24,7 +24,7 @@ from mooring.inputs.pods.scheduling_fields import SchedulingFields, Taint
 from mooring.monitoring.serve.access import Guard, OpenGuard
 from mooring.monitoring.serve.app import LIMITS, node_application
 from mooring.monitoring.serve.cluster_known import ClusterNode, ClusterPod, KnownCluster
-from mooring.monitoring.serve.recording import Recording
+from mooring.monitoring.serve.node_routes import Recording
 from mooring.monitoring.serve.snapshot import snapshot_of
 from mooring.published.objects import NodeFacts, NodeState, PodKey
 from mooring.service.http import Application, HTTPServer, listener_at

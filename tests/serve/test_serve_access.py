@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from tests.scheduling.extender_cluster import authority
 from tests.serve.clusters import node_site, recording
+from tests.shadow.listing import answering
 from tests.values import not_none
 
 from mooring.engine.core.errors import InputError
@@ -66,36 +67,13 @@ class Reviews:
 def playing(reviews: Reviews, folder: Path) -> Iterator[str]:
     """Play the API server until the end of the block; gives a kubeconfig for it."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            content = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            reviews.tokens.append(self.headers["Authorization"])
-            status = 500 if reviews.broken else 201
-            body = json.dumps({"status": reviews.answer(content["kind"], content["spec"])}).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def answer(request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, bytes]:
+        reviews.tokens.append(request.headers["Authorization"])
+        status, content = 500 if reviews.broken else 201, json.loads(body)
+        return status, json.dumps({"status": reviews.answer(content["kind"], content["spec"])}).encode()
 
-        def log_message(self, *_words: object) -> None:
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    Thread(target=server.serve_forever, daemon=True).start()
-    address = f"http://127.0.0.1:{server.server_port}"
-    file = folder / "kubeconfig"
-    content = {
-        "clusters": [{"name": "c", "cluster": {"server": address}}],
-        "users": [{"name": "u", "user": {"token": "page"}}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "x",
-    }
-    file.write_text(json.dumps(content), encoding="utf-8")
-    try:
+    with answering(answer, folder) as file:
         yield str(file)
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def viewer(guard: ClusterGuard, token: str, *namespaces: str) -> Viewer | None:
@@ -143,7 +121,7 @@ def test_after_a_failure_the_guard_connects_again_with_the_credentials_of_then(t
         with closing(ClusterGuard(connect)) as guard:
             with pytest.raises(ClusterError):
                 viewer(guard, "ann", "core")
-            path.write_text(path.read_text().replace('"page"', '"renewed"'), encoding="utf-8")
+            path.write_text(path.read_text().replace('"secret"', '"renewed"'), encoding="utf-8")
             reviews.broken = False
             assert viewer(guard, "ann", "core") is not None
         assert reviews.tokens[-1] == "Bearer renewed"
@@ -269,17 +247,22 @@ def test_a_replaced_certificate_is_served_at_the_next_connection(
         thread.join(20)
 
 
-def test_a_page_whose_reader_has_stopped_is_not_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mooring.monitoring.serve.app._LONGEST_PAUSE", -1.0)
+async def never(*_args: object) -> None:
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"_LONGEST_PAUSE": -1.0}, "what is shown is no longer read"),
+        ({"_ANSWERS": 0.05, "run_in_threadpool": never}, "no thread is free for a page"),
+    ],
+    ids=["reader", "threads"],
+)
+def test_a_page_that_cannot_be_kept_up_to_date_is_not_alive(
+    changed: dict[str, object], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in changed.items():
+        monkeypatch.setattr(f"mooring.monitoring.serve.app.{name}", value)
     with node_site(recording()) as site:
-        assert (site.ask("/healthz").status, site.ask("/healthz").text) == (503, "what is shown is no longer read\n")
-
-
-def test_a_page_without_a_free_thread_is_not_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def never(*_args: object) -> None:
-        await asyncio.Event().wait()
-
-    monkeypatch.setattr("mooring.monitoring.serve.app._ANSWERS", 0.05)
-    monkeypatch.setattr("mooring.monitoring.serve.app.run_in_threadpool", never)
-    with node_site(recording()) as site:
-        assert (site.ask("/healthz").status, site.ask("/healthz").text) == (503, "no thread is free for a page\n")
+        assert (site.ask("/healthz").status, site.ask("/healthz").text) == (503, f"{said}\n")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
+from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.kubelet.admit import AdmitResult
 from mooring.engine.kubelet.events import Admit, Readmit, Restart, after_event, ended
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
@@ -14,6 +15,8 @@ from mooring.engine.kubelet.start import start_kubelet
 from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.pods.cluster_objects import REJECTED
 from mooring.inputs.pods.defaults import PodGates
+from mooring.monitoring.shadow.judge import judge
+from mooring.monitoring.shadow.judgement import Judgement
 from mooring.monitoring.shadow.unseen import ObservedNode, observed_pod
 from mooring.published.objects import PodKey
 from mooring.published.observation import EngineObserver
@@ -131,6 +134,12 @@ class Node:
         providers = replace(node.providers, cpu=settled.node.providers.cpu)
         self.kubelet = replace(self.kubelet, node=replace(node, providers=providers), cpu_file=settled.cpu_file)
 
+    def lose_cpu_file(self, *uids: str) -> None:
+        """Remove the CPU manager's state file; a kubelet that starts asks about its pods in this order."""
+        active = self.kubelet.node.active
+        node = replace(self.kubelet.node, active={uid: active[uid] for uid in uids or active})
+        self.kubelet = replace(self.kubelet, node=node, cpu_file=None)
+
     def restart(self, config: KubeletConfig | None = None) -> None:
         before = self.kubelet
         was = before.settings.config
@@ -162,8 +171,29 @@ def refusal(answer: AdmitResult) -> dict[str, Any]:
     return {"phase": "Failed", "qosClass": "Guaranteed", **told}
 
 
-def container(name: str, cpu: str, memory: str) -> dict[str, Any]:
-    return {"name": name, "resources": {"limits": {"cpu": cpu, "memory": memory}}}
+def container(name: str, cpu: str, memory: str = "1Mi", **devices: str) -> dict[str, Any]:
+    """Return a container; devices are named without their domain."""
+    wanted = {f"vendor.example/{device}": count for device, count in devices.items()}
+    return {"name": name, "resources": {"limits": {"cpu": cpu, "memory": memory, **wanted}}}
+
+
+def devices(**counts: int) -> DeviceState:
+    """Return devices on NUMA node 0, named by the first letter of their kind and a number."""
+    found = {
+        f"vendor.example/{kind}": tuple(Device(f"{kind[0]}{number}", (0,)) for number in range(count))
+        for kind, count in counts.items()
+    }
+    return DeviceState(found)
+
+
+def said(before: ObservedNode, *looks: ObservedNode) -> list[Judgement]:
+    """Return what is judged of a kubelet since an observation."""
+    return [one for interval in judge(before, *looks) for one in interval.judgements]
+
+
+def agreed(before: ObservedNode, *looks: ObservedNode) -> list[str]:
+    """Return it as lines; those of what agrees without that word and the namespace."""
+    return [one.line().removeprefix("agreed: ").removeprefix("default/") for one in said(before, *looks)]
 
 
 def node(config: KubeletConfig = STATIC) -> Node:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.cli.command import mooring
-from tests.shadow.observing import PINNED, STATIC, Node, container, node
+from tests.shadow.observing import PINNED, STATIC, Node, agreed, container, devices, node, said
 from tests.shadow.test_shadow_watching import Publishing
 
 from mooring.answers.base.agreement import FieldDifference, differences
@@ -25,11 +25,9 @@ from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.kubelet.events import Restart
 from mooring.engine.kubelet.kubelet import StateTexts, cpu_text
 from mooring.inputs.pods.pods import MIRROR
-from mooring.inputs.pods.recordings import node_histories
-from mooring.inputs.pods.scenario import scenario
-from mooring.monitoring.shadow import judge as judging
+from mooring.inputs.pods.scenario import node_histories, scenario
 from mooring.monitoring.shadow.judge import judge
-from mooring.monitoring.shadow.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent
+from mooring.monitoring.shadow.judgement import Agreement, DifferenceCause, KubeletEvent
 from mooring.monitoring.shadow.recording import minimal_scenario, recorded_scenario
 from mooring.monitoring.shadow.unseen import ObservedNode
 
@@ -58,10 +56,6 @@ def happened(watched: Node, event: str, value: object, number: int) -> None:
         watched.end(running[value % len(running)], released=event == "end")
     elif event == "restart":
         watched.restart()
-
-
-def said(before: ObservedNode, *looks: ObservedNode) -> tuple[Judgement, ...]:
-    return tuple(one for interval in judging.judge(before, *looks) for one in interval.judgements)
 
 
 @settings(max_examples=60)
@@ -150,7 +144,7 @@ def test_what_the_kubelet_has_not_decided_is_left_for_later() -> None:
     told = watched.objects["large"]["status"]
     watched.objects["large"]["status"] = {"phase": "Pending"}
     between = watched.observed()
-    assert said(before, between) == ()
+    assert said(before, between) == []
     watched.objects["large"]["status"] = told
     [one] = said(between, watched.observed())
     assert (one.verdict, one.event) == (Agreement.AGREED, KubeletEvent.REFUSED)
@@ -181,7 +175,7 @@ def test_a_restart_with_another_policy_begins_without_the_file() -> None:
     watched.admit("web", "2")
     before = watched.observed()
     watched.restart(replace(STATIC, cpu_manager_policy="none"))
-    assert [one.line() for one in said(before, watched.observed())] == ["agreed: kubelet restarted"]
+    assert agreed(before, watched.observed()) == ["kubelet restarted"]
 
 
 def test_files_may_be_removed_before_a_restart_with_the_same_policy() -> None:
@@ -190,14 +184,12 @@ def test_files_may_be_removed_before_a_restart_with_the_same_policy() -> None:
         watched.admit(uid, cpus, created=0)
     watched.end("gone")
     before = watched.observed()
-    active = watched.kubelet.node.active
     # Created in the same second: a kubelet asks about them in any order.
-    emptied = replace(watched.kubelet.node, active={uid: active[uid] for uid in ("second", "first")})
-    watched.kubelet = replace(watched.kubelet, node=emptied, cpu_file=None)
+    watched.lose_cpu_file("second", "first")
     watched.restart()
     after = watched.observed()
     assert after.state.files != before.state.files
-    assert [one.line() for one in said(before, after)] == ["agreed: kubelet restarted"]
+    assert agreed(before, after) == ["kubelet restarted"]
 
 
 def test_a_static_pod_has_the_uid_of_its_manifest_and_comes_first_after_a_restart() -> None:
@@ -208,12 +200,10 @@ def test_a_static_pod_has_the_uid_of_its_manifest_and_comes_first_after_a_restar
     watched.objects["static"]["metadata"] |= {"uid": "of the mirror", "annotations": {MIRROR: "static"}}
     before = watched.observed()
     assert before.pods.keys() == before.listed
-    active = watched.kubelet.node.active
-    first = replace(watched.kubelet.node, active={uid: active[uid] for uid in ("static", "web")})
-    watched.kubelet = replace(watched.kubelet, node=first)
+    watched.lose_cpu_file("static", "web")
     watched.restart(STATIC)
     assert watched.kubelet.node.cpu.assignments["static"]["c0"] & 0b10, "the first that are free"
-    assert [one.line() for one in said(before, watched.observed())] == ["agreed: kubelet restarted"]
+    assert agreed(before, watched.observed()) == ["kubelet restarted"]
 
 
 def test_a_pod_that_runs_and_is_refused_by_the_next_kubelet_was_admitted_before() -> None:
@@ -222,14 +212,14 @@ def test_a_pod_that_runs_and_is_refused_by_the_next_kubelet_was_admitted_before(
     assert watched.admit("wide", "10")
     assert watched.admit("web", "2")
     between = watched.observed()
-    watched.kubelet = replace(watched.kubelet, cpu_file=None)
+    watched.lose_cpu_file()
     watched.restart(ALIGNED)
     assert watched.objects["wide"]["status"]["reason"] == "TopologyAffinityError"
-    assert sorted(one.line() for one in said(before, between, watched.observed())) == [
-        "agreed: default/web admitted",
-        "agreed: default/wide admitted",
-        "agreed: default/wide removed",
-        "agreed: kubelet restarted",
+    assert sorted(agreed(before, between, watched.observed())) == [
+        "kubelet restarted",
+        "web admitted",
+        "wide admitted",
+        "wide removed",
     ]
 
 
@@ -238,13 +228,13 @@ def test_a_refusal_at_a_start_may_be_told_after_what_else_the_start_changed() ->
     watched.admit("wide", "10")
     watched.admit("web", "2")
     before = watched.observed()
-    watched.kubelet = replace(watched.kubelet, cpu_file=None)
+    watched.lose_cpu_file()
     watched.restart(ALIGNED)
     watched.tell_later("wide")
     watched.objects["wide"]["status"] = {"phase": "Running", "qosClass": "Guaranteed"}
     early = watched.observed()
     watched.tell()
-    start, rest = judging.judge(before, early, watched.observed())
+    start, rest = judge(before, early, watched.observed())
     assert {one.verdict for one in (*start.judgements, *rest.judgements)} == {Agreement.AGREED}
     assert start.has_restart
 
@@ -256,14 +246,14 @@ def test_of_a_deleted_pod_a_starting_kubelet_does_not_publish_the_refusal() -> N
     before = watched.observed()
     running = watched.objects["wide"]["status"]
     watched.objects["wide"]["metadata"]["deletionTimestamp"] = "2026-01-02T00:00:00Z"
-    watched.kubelet = replace(watched.kubelet, cpu_file=None)
+    watched.lose_cpu_file()
     watched.restart(ALIGNED)
     assert watched.objects["wide"]["status"]["reason"] == "TopologyAffinityError"
     watched.objects["wide"]["status"] = running
     after = watched.observed()
     listed = (*after.state.pods, *(key for key in before.state.pods if key.uid == "wide"))
     ending = replace(after, state=replace(after.state, pods=listed))
-    assert [one.line() for one in said(before, ending)] == ["agreed: kubelet restarted"]
+    assert agreed(before, ending) == ["kubelet restarted"]
     # Of a pod that is not deleted it publishes it.
     del watched.objects["wide"]["metadata"]["deletionTimestamp"]
     lines = [one.line() for one in said(before, replace(ending, pods=watched.observed().pods))]
@@ -276,14 +266,9 @@ def test_files_that_are_removed_stay_removed_when_a_pod_ends_meanwhile() -> None
         watched.admit(uid, "2", created=created)
     before = watched.observed()
     watched.objects["gone"]["status"]["phase"] = "Succeeded"
-    active = watched.kubelet.node.active
-    ordered = {uid: active[uid] for uid in ("first", "second")}
-    watched.kubelet = replace(watched.kubelet, node=replace(watched.kubelet.node, active=ordered), cpu_file=None)
+    watched.lose_cpu_file("first", "second")
     watched.restart()
-    assert [one.line() for one in said(before, watched.observed())] == [
-        "agreed: kubelet restarted",
-        "agreed: default/gone removed",
-    ]
+    assert agreed(before, watched.observed()) == ["kubelet restarted", "gone removed"]
 
 
 def test_new_pods_in_the_first_list_of_a_kubelet_find_what_refused_ones_were_given() -> None:
@@ -291,34 +276,23 @@ def test_new_pods_in_the_first_list_of_a_kubelet_find_what_refused_ones_were_giv
     watched.admit("old", "2")
     before = watched.observed()
     watched.restart()
-    for uid, cpus in (("refused", ("2", "40")), ("web", ("2",))):
-        wanted = [container(f"c{number}", cpu, "1Mi") for number, cpu in enumerate(cpus)]
-        watched.admit_pod(uid, [], wanted, is_listed=True)
+    watched.admit_pod("refused", [], [container("c0", "2"), container("c1", "40")], is_listed=True)
+    watched.admit_pod("web", [], [container("c0", "2")], is_listed=True)
     assert watched.kubelet.node.cpu.assignments["web"]["c0"] == 0b100000001000, "not those that the refused pod has"
     watched.kubelet = watched.kubelet.settled()
-    assert sorted(one.line() for one in said(before, watched.observed())) == [
-        "agreed: default/refused refused",
-        "agreed: default/web admitted",
-        "agreed: kubelet restarted",
-    ]
+    assert sorted(agreed(before, watched.observed())) == ["kubelet restarted", "refused refused", "web admitted"]
 
 
 def test_a_kubelet_that_starts_has_no_devices_until_their_plugin_registers_again() -> None:
     watched = node(ALIGNED)
-    gpus = DeviceState({"vendor.example/gpu": (Device("g0", (0,)),)})
-    watched.kubelet = watched.kubelet.with_devices(gpus)
+    watched.kubelet = watched.kubelet.with_devices(devices(gpu=1))
     before = watched.observed()
     watched.restart()
     unhealthy = DeviceState({"vendor.example/gpu": (Device("g0", (0,), healthy=False),)})
     watched.kubelet = watched.kubelet.with_devices(unhealthy)
-    wanted = container("c0", "2", "1Mi")
-    wanted["resources"]["limits"]["vendor.example/gpu"] = "1"
-    assert not watched.admit_pod("early", [], [wanted])
-    watched.kubelet = watched.kubelet.with_devices(gpus).settled()
-    assert sorted(one.line() for one in said(before, watched.observed())) == [
-        "agreed: default/early refused",
-        "agreed: kubelet restarted",
-    ]
+    assert not watched.admit_pod("early", [], [container("c0", "2", gpu="1")])
+    watched.kubelet = watched.kubelet.with_devices(devices(gpu=1)).settled()
+    assert sorted(agreed(before, watched.observed())) == ["early refused", "kubelet restarted"]
 
 
 def test_a_pod_that_was_asked_about_for_long_and_is_refused_in_the_end_is_judged() -> None:
@@ -329,7 +303,7 @@ def test_a_pod_that_was_asked_about_for_long_and_is_refused_in_the_end_is_judged
     before = watched.observed()
     assert before.waiting == {"wide"}
     watched.tell()
-    assert [one.line() for one in said(before, watched.observed())] == ["agreed: default/wide refused"]
+    assert agreed(before, watched.observed()) == ["wide refused"]
 
 
 def test_a_pod_that_was_asked_about_and_is_gone_may_count() -> None:
@@ -340,10 +314,7 @@ def test_a_pod_that_was_asked_about_and_is_gone_may_count() -> None:
     watched.admit("large", "9")
     watched.tell()
     watched.end("gone")
-    assert sorted(one.line() for one in said(before, watched.observed())) == [
-        "agreed: default/gone admitted",
-        "agreed: default/large refused",
-    ]
+    assert sorted(agreed(before, watched.observed())) == ["gone admitted", "large refused"]
 
 
 def test_a_pod_that_came_was_asked_about_and_has_gone_may_count() -> None:
@@ -410,24 +381,17 @@ def test_a_pod_that_is_seen_to_leave_between_the_hints_and_the_cpus_of_the_next_
     alone = node()
     alone.admit("new", "4")
     assert alone.kubelet.node.cpu.assignments["new"] != watched.kubelet.node.cpu.assignments["new"]
-    assert sorted(one.line() for one in said(before, early.observed(), watched.observed())) == [
-        "agreed: default/gone removed",
-        "agreed: default/new admitted",
-    ]
+    assert sorted(agreed(before, early.observed(), watched.observed())) == ["gone removed", "new admitted"]
 
 
 def test_a_pod_without_devices_for_it_is_not_refused_in_words_about_its_cpus() -> None:
     watched, empty = node(ALIGNED_CORES), node(ALIGNED_CORES)
     for each in (watched, empty):
-        each.kubelet = each.kubelet.with_devices(DeviceState({"vendor.example/gpu": (Device("g0", (0,)),)}))
-    wanted = container("c0", "500m", "1Mi")
-    wanted["resources"]["limits"]["vendor.example/gpu"] = "1"
-    assert watched.admit_pod("holder", [], [wanted])
+        each.kubelet = each.kubelet.with_devices(devices(gpu=1))
+    assert watched.admit_pod("holder", [], [container("c0", "500m", gpu="1")])
     before = watched.observed()
-    large = container("c0", "1000", "1Mi")
-    large["resources"]["limits"]["vendor.example/gpu"] = "1"
     for each in (watched, empty):
-        assert not each.admit_pod("large", [], [large])
+        assert not each.admit_pod("large", [], [container("c0", "1000", gpu="1")])
     words = [each.objects["large"]["status"]["reason"] for each in (watched, empty)]
     assert words == ["UnexpectedAdmissionError", "SMTAlignmentError"]
     watched.objects["large"]["status"] = empty.objects["large"]["status"]
@@ -436,29 +400,19 @@ def test_a_pod_without_devices_for_it_is_not_refused_in_words_about_its_cpus() -
 
 def test_a_pod_of_the_first_list_finds_the_devices_of_a_pod_that_ended_before_the_start() -> None:
     watched = node(replace(STATIC, topology_manager_policy="best-effort"))
-    gpus, nics = (tuple(Device(f"{name}{number}", (0,)) for number in range(2)) for name in "gn")
-    watched.kubelet = watched.kubelet.with_devices(
-        DeviceState({"vendor.example/gpu": gpus, "vendor.example/nic": nics})
-    )
-
-    def wanting(cpus: str, **devices: str) -> dict[str, Any]:
-        wanted = container("c0", cpus, "1Mi")
-        wanted["resources"]["limits"] |= {f"vendor.example/{name}": count for name, count in devices.items()}
-        return wanted
-
-    assert watched.admit_pod("stays", [], [wanting("1", gpu="2", nic="1")])
-    assert watched.admit_pod("gone", [], [wanting("1", nic="1")])
+    watched.kubelet = watched.kubelet.with_devices(devices(gpu=2, nic=2))
+    assert watched.admit_pod("stays", [], [container("c0", "1", gpu="2", nic="1")])
+    assert watched.admit_pod("gone", [], [container("c0", "1", nic="1")])
     left = {"gone": watched.kubelet.node.providers.devices.held["gone"]}
     watched.end("gone")
     before = replace(watched.observed(), left=left)
     watched.restart()
-    assert not watched.admit_pod("new", [], [wanting("7", gpu="2", nic="1")], is_listed=True)
+    assert not watched.admit_pod("new", [], [container("c0", "7", gpu="2", nic="1")], is_listed=True)
     status = watched.objects["new"]["status"]
     # Both have none left: which of them the kubelet names is random.
     status["message"] = status["message"].replace("gpu. Requested: 2", "nic. Requested: 1")
     assert "nic. Requested: 1, Available: 0" in status["message"]
-    lines = sorted(one.line() for one in said(before, watched.observed()))
-    assert lines == ["agreed: default/new refused", "agreed: kubelet restarted"]
+    assert sorted(agreed(before, watched.observed())) == ["kubelet restarted", "new refused"]
 
 
 def test_of_several_pods_that_left_some_left_before_the_first_container_and_some_after_it() -> None:
@@ -513,12 +467,15 @@ def test_a_pod_of_which_nothing_is_told_counts_when_a_starting_kubelet_refuses_a
     watched.restart()
     between = watched.observed()
     shared = {"name": "c0", "resources": {"requests": {"memory": "5Gi"}}}
-    for uid, one in (("shared", shared), ("large", container("c0", "2", "4Gi")), ("next", container("c0", "2", "1Mi"))):
+    for uid, one in (("shared", shared), ("large", container("c0", "2", "4Gi")), ("next", container("c0", "2"))):
         watched.admit_pod(uid, [], [one], created=9, is_listed=True)
     assert watched.objects["large"]["status"]["reason"] == "OutOfmemory"
     del watched.objects["shared"]["status"]
-    lines = sorted(one.line() for one in said(before, between, watched.observed()))
-    assert lines == ["agreed: default/large refused", "agreed: default/next admitted", "agreed: kubelet restarted"]
+    assert sorted(agreed(before, between, watched.observed())) == [
+        "kubelet restarted",
+        "large refused",
+        "next admitted",
+    ]
 
 
 @pytest.mark.parametrize("starts", [False, True])
@@ -546,8 +503,7 @@ def test_a_pod_that_the_kubelet_listed_before_anything_was_known_of_it_is_judged
     after = watched.observed()
     keys = tuple(replace(key, uid="") if key.name == "late" else key for key in after.state.pods)
     unknown = replace(after, state=replace(after.state, pods=keys), pods=before.pods, holding=before.holding)
-    judgements = [one for interval in judging.judge(before, unknown, after) for one in interval.judgements]
-    assert [one.line() for one in judgements] == ["agreed: default/late admitted"]
+    assert agreed(before, unknown, after) == ["late admitted"]
 
 
 def test_a_state_file_seen_between_two_writes_of_the_kubelet_stands_for_no_moment() -> None:
@@ -561,10 +517,7 @@ def test_a_state_file_seen_between_two_writes_of_the_kubelet_stands_for_no_momen
     between = replace(before, state=replace(before.state, files=replace(before.state.files, cpu=text)))
     assert not watched.admit("refused", "40")
     watched.admit("late", "2")
-    assert [one.line() for one in said(before, between, watched.observed())] == [
-        "agreed: default/late admitted",
-        "agreed: default/refused refused",
-    ]
+    assert agreed(before, between, watched.observed()) == ["late admitted", "refused refused"]
 
 
 # What is judged to agree replays: a recording begins where the judge began and ends where it ended.

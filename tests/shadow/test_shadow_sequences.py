@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from tests.shadow.observing import STATIC, Node, container
+from tests.shadow.observing import STATIC, Node, container, said
 from tests.shadow.test_shadow_judging import unlike
 
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
@@ -25,7 +25,6 @@ from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted, restart_kubelet, start_kubelet
 from mooring.inputs.machines.compact import parse_compact
-from mooring.monitoring.shadow.judge import judge
 from mooring.monitoring.shadow.judgement import Agreement, Judgement
 from mooring.monitoring.shadow.unseen import ObservedNode
 
@@ -74,7 +73,7 @@ class Sequence:
     def judged(self, steps: int) -> Iterator[Judgement]:
         """Let events happen, and judge every few of them."""
         for looks in self.windows(steps):
-            yield from (one for interval in judge(*looks) for one in interval.judgements)
+            yield from said(*looks)
 
     def windows(self, steps: int) -> Iterator[list[ObservedNode]]:
         """Let events happen, and give the observations that are judged together; each begins where one ended."""

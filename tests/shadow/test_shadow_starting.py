@@ -16,14 +16,13 @@ from hypothesis import strategies as st
 from tests.cli.command import mooring
 from tests.shadow import observing
 from tests.shadow.listing import listing
-from tests.shadow.observing import PINNED, STATIC, Node, container, node
+from tests.shadow.observing import PINNED, STATIC, Node, agreed, container, devices, node, said
 from tests.shadow.test_shadow_judging import unlike
 from tests.shadow.test_shadow_watching import LIMITED, Watching
 from tests.values import not_none
 
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.machine import Finding
-from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
 from mooring.engine.releases.catalog import release_of
@@ -31,11 +30,11 @@ from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.pods.cluster_objects import REJECTED
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pods import pod_from_object
-from mooring.monitoring.shadow.judge import judge, new_tally
-from mooring.monitoring.shadow.judgement import Agreement, Judgement, unlike_outcome
+from mooring.monitoring.shadow.judge import new_tally
+from mooring.monitoring.shadow.judgement import Agreement, Mismatch, unlike_outcome
 from mooring.monitoring.shadow.shadow import PATIENCE, Shadow
 from mooring.monitoring.shadow.sources import STARTING, BoundPods, KubeletPods
-from mooring.monitoring.shadow.unseen import ObservedNode, UnseenPods, observed_pod
+from mooring.monitoring.shadow.unseen import UnseenPods, observed_pod
 from mooring.published.shadow_document import WouldBePart
 from mooring.service.apiserver import Cluster, ClusterError, cluster_of, configuration_at
 
@@ -90,7 +89,7 @@ def test_the_order_of_many_pods_of_one_second_is_found(seed: int, in_a_second: i
         watched = busy(drawn, in_a_second)
     before = watched.observed()
     start_without_files(drawn, watched)
-    judgements = [one for interval in judge(before, watched.observed()) for one in interval.judgements]
+    judgements = said(before, watched.observed())
     assert [one.line() for one in judgements if one.verdict is not Agreement.AGREED] == []
     assert "agreed: kubelet restarted" in [one.line() for one in judgements]
 
@@ -119,14 +118,13 @@ def test_up_to_v1_34_a_status_that_allocates_nothing_leaves_a_pod_without_cpus(
     _tell(watched, "late", told)
     before = watched.observed()
     _count(watched, "late", counted)
-    watched.kubelet = replace(watched.kubelet, cpu_file=None)
+    watched.lose_cpu_file()
     watched.restart()
     _tell(watched, "late", seen)
     after = watched.observed()
     is_without = version == "v1.34.4" and counted == [WAITING]
     assert ("late" in watched.kubelet.node.cpu.assignments) is not is_without
-    judgements = [one.line() for interval in judge(before, after) for one in interval.judgements]
-    assert judgements == ["agreed: kubelet restarted"]
+    assert agreed(before, after) == ["kubelet restarted"]
     assert list(unlike(before, after)) == []
 
 
@@ -136,9 +134,9 @@ def test_up_to_v1_34_a_running_pod_without_cpus_after_a_start_is_a_difference() 
     _tell(watched, "late", [ALLOCATED])
     before = watched.observed()
     _count(watched, "late", [WAITING])
-    watched.kubelet = replace(watched.kubelet, cpu_file=None)
+    watched.lose_cpu_file()
     watched.restart()
-    [judgement] = [one for interval in judge(before, watched.observed()) for one in interval.judgements]
+    [judgement] = said(before, watched.observed())
     assert judgement.verdict is Agreement.DIFFERS
 
 
@@ -252,8 +250,8 @@ def test_refused_pods_that_a_kubelet_was_ending_are_found_by_their_sum(counted: 
     before = node(SHARED)
     before.admit("first", "7")
     watched = refused_after(*counted)
-    lines = [one.line() for one in said(before, watched)]
-    assert lines == [f"agreed: default/large-{cpus} refused" for cpus in REFUSED] + ["agreed: default/last refused"]
+    found = agreed(before.observed(), watched.observed())
+    assert found == [*(f"large-{cpus} refused" for cpus in REFUSED), "last refused"]
 
 
 def test_a_pod_that_was_refused_long_ago_counts_while_it_is_deleted() -> None:
@@ -265,7 +263,7 @@ def test_a_pod_that_was_refused_long_ago_counts_while_it_is_deleted() -> None:
     watched.kubelet = kubelet.counting({**kubelet.used, "cpu": 17_000})
     assert not watched.admit("last", "9")
     watched.kubelet = kubelet
-    assert [one.line() for one in judged(before, watched.observed())] == ["agreed: default/last refused"]
+    assert agreed(before, watched.observed()) == ["last refused"]
 
 
 def test_a_sum_that_no_pods_explain_differs() -> None:
@@ -273,16 +271,8 @@ def test_a_sum_that_no_pods_explain_differs() -> None:
     before.admit("first", "7")
     watched = node(SHARED)
     watched.admit("first", "7")
-    lines = [one.line() for one in said(before, and_refused(watched, 9))]
+    lines = agreed(before.observed(), and_refused(watched, 9).observed())
     assert lines[-1].startswith("differs: default/last refused: message: ")
-
-
-def said(before: Node, after: Node) -> list[Judgement]:
-    return judged(before.observed(), after.observed())
-
-
-def judged(before: ObservedNode, after: ObservedNode) -> list[Judgement]:
-    return [one for interval in judge(before, after) for one in interval.judgements]
 
 
 def test_pods_that_are_too_large_by_what_is_checked_first_are_not_among_those_that_counted() -> None:
@@ -299,7 +289,7 @@ def test_pods_that_are_too_large_by_what_is_checked_first_are_not_among_those_th
     assert not watched.admit("last", "1", memory="1Gi")
     assert watched.objects["last"]["status"]["reason"] == "OutOfmemory"
     watched.kubelet = kubelet
-    assert {one.line().partition(":")[0] for one in judged(before, watched.observed())} == {"agreed"}
+    assert {one.verdict for one in said(before, watched.observed())} == {Agreement.AGREED}
 
 
 def test_a_pod_that_has_nothing_of_the_named_resource_can_have_left_before_another_that_counts() -> None:
@@ -310,9 +300,7 @@ def test_a_pod_that_has_nothing_of_the_named_resource_can_have_left_before_anoth
     watched.end("wide")
     assert not watched.admit("last", "9", memory="9Gi")
     assert watched.objects["last"]["status"]["reason"] == "OutOfmemory"
-    refused = observed_pod(watched.objects["last"], watched.gates)
-    mismatch, _ = unlike_outcome(refused.pod, refused, [base], UnseenPods(leaving=["has-memory", "wide"]))
-    assert mismatch is None
+    assert mismatch_of(watched, base, UnseenPods(leaving=["has-memory", "wide"]))[0] is None
 
 
 @pytest.mark.parametrize("is_listed", [True, False])
@@ -327,70 +315,64 @@ def test_the_requests_of_a_pod_that_ends_count_when_its_cpus_are_released(*, is_
     watched.kubelet = base.counting(watched.kubelet.used)
     assert not watched.admit("last", "3")
     assert "requested: 3000, used: 13000, capacity: 15000" in watched.objects["last"]["status"]["message"]
-    refused = observed_pod(watched.objects["last"], watched.gates)
-    mismatch, position = unlike_outcome(refused.pod, refused, [before], besides)
-    assert (mismatch, position) == (None, None)
+    assert mismatch_of(watched, before, besides) == (None, None)
 
 
 GPU = "vendor.example/gpu"
+ONE_GPU = [container("c0", "1", gpu="1")]
 
 
-def _with_gpus(count: int, config: KubeletConfig = STATIC) -> Node:
+def mismatch_of(watched: Node, base: Kubelet, besides: UnseenPods) -> tuple[Mismatch | None, int | None]:
+    """Return in what the engine departs from the refusal of the pod ``last``."""
+    refused = observed_pod(watched.objects["last"], watched.gates)
+    return unlike_outcome(refused.pod, refused, [base], besides)
+
+
+def with_gpus(count: int, config: KubeletConfig = STATIC) -> Node:
     watched = node(config)
-    gpus = DeviceState({GPU: tuple(Device(f"g{number}", (0,)) for number in range(count))})
-    watched.kubelet = watched.kubelet.with_devices(gpus)
+    watched.kubelet = watched.kubelet.with_devices(devices(gpu=count))
     return watched
 
 
-def _admit_with_a_gpu(watched: Node, uid: str) -> bool:
-    wanted = container("c0", "1", "1Mi")
-    wanted["resources"]["limits"][GPU] = "1"
-    return watched.admit_pod(uid, [], [wanted])
-
-
 def test_a_refused_pod_that_ends_counts_with_its_devices_too() -> None:
-    watched = _with_gpus(2)
-    assert _admit_with_a_gpu(watched, "stays")
+    watched = with_gpus(2)
+    assert watched.admit_pod("stays", [], ONE_GPU)
     base = watched.kubelet
-    assert _admit_with_a_gpu(watched, "ends")
+    assert watched.admit_pod("ends", [], ONE_GPU)
     ending, watched.kubelet = watched.kubelet.node.active["ends"], base.counting(watched.kubelet.used)
-    assert not _admit_with_a_gpu(watched, "last")
+    assert not watched.admit_pod("last", [], ONE_GPU)
     refused = observed_pod(watched.objects["last"], watched.gates)
     assert (refused.reason, refused.message) == (
         f"OutOf{GPU}",
         f"Node didn't have enough resource: {GPU}, requested: 1, used: 2, capacity: 2",
     )
-    mismatch, _ = unlike_outcome(refused.pod, refused, [base], UnseenPods(ending=[ending]))
-    assert mismatch is None
+    assert mismatch_of(watched, base, UnseenPods(ending=[ending]))[0] is None
 
 
 @pytest.mark.parametrize("is_accepted", [True, False])
 def test_a_pod_that_only_the_node_resources_check_refused_has_devices_until_it_ends(*, is_accepted: bool) -> None:
-    watched = _with_gpus(1, replace(STATIC, topology_manager_policy="single-numa-node"))
+    watched = with_gpus(1, replace(STATIC, topology_manager_policy="single-numa-node"))
     base = watched.kubelet
-    assert _admit_with_a_gpu(watched, "ends")
+    assert watched.admit_pod("ends", [], ONE_GPU)
     ending = watched.kubelet.node.active["ends"]
-    assert not _admit_with_a_gpu(watched, "last")
+    assert not watched.admit_pod("last", [], ONE_GPU)
     refused = observed_pod(watched.objects["last"], watched.gates)
     assert refused.reason == "TopologyAffinityError"
     accepted = frozenset({"ends"} if is_accepted else ())
-    mismatch, _ = unlike_outcome(refused.pod, refused, [base], UnseenPods(ending=[ending], accepted=accepted))
+    mismatch, _ = mismatch_of(watched, base, UnseenPods(ending=[ending], accepted=accepted))
     assert (mismatch is None) is is_accepted
 
 
 def test_a_pod_that_the_managers_refused_has_what_its_first_container_got_until_it_has_ended() -> None:
-    watched = _with_gpus(1)
+    watched = with_gpus(1)
     base = watched.kubelet
-    first, second = container("c0", "1", "1Mi"), container("c1", "40", "1Mi")
-    first["resources"]["limits"][GPU] = "1"
-    assert not watched.admit_pod("ends", [], [first, second])
+    assert not watched.admit_pod("ends", [], [*ONE_GPU, container("c1", "40")])
     ending = observed_pod(watched.objects["ends"], watched.gates)
     watched.kubelet = replace(watched.kubelet, node=watched.kubelet.node.adopt([ending.pod]))
-    assert not _admit_with_a_gpu(watched, "last")
+    assert not watched.admit_pod("last", [], ONE_GPU)
     refused = observed_pod(watched.objects["last"], watched.gates)
     assert "requested number of devices unavailable" in refused.message
-    mismatch, _ = unlike_outcome(refused.pod, refused, [base], UnseenPods(ending=[ending.pod]))
-    assert mismatch is None
+    assert mismatch_of(watched, base, UnseenPods(ending=[ending.pod]))[0] is None
 
 
 # The pods of a node without an API server, as its kubelet lists them.

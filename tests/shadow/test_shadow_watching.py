@@ -16,7 +16,7 @@ from msgspec.structs import replace as replace_part
 from tests.agent.pods.fault_injector import Fault, FaultInjector
 from tests.cli.command import mooring
 from tests.shadow.listing import listing
-from tests.shadow.observing import STATIC, Node, node
+from tests.shadow.observing import STATIC, Node, node, said
 
 from mooring.answers.base.agreement import replay_file
 from mooring.documents.schemas import schema
@@ -24,20 +24,17 @@ from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.inputs.pods.cluster_objects import REJECTED
-from mooring.monitoring.shadow import commands as shadow
-from mooring.monitoring.shadow.folder import FILES, RHYTHM, ShadowFolder, ShadowMetrics, ShadowPublisher
 from mooring.monitoring.shadow.judge import (
     add,
     continued,
-    judge,
     new_tally,
     write_counts,
 )
 from mooring.monitoring.shadow.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent
+from mooring.monitoring.shadow.reports import FILES, RHYTHM, ShadowFolder, ShadowMetrics, ShadowPublisher, shadow_text
 from mooring.monitoring.shadow.shadow import PACKING, PATIENCE, QUIET, Shadow
 from mooring.monitoring.shadow.sources import QUIET as QUIET_PUBLISHED
 from mooring.monitoring.shadow.sources import BoundPods, PublishedKubelet, PublishedNodes, UnpublishedError
-from mooring.monitoring.shadow.text import shadow_text
 from mooring.monitoring.shadow.unseen import ObservedPod
 from mooring.published.facts_document import facts_document
 from mooring.published.observation import EngineObserver, Observation, documents_of
@@ -547,20 +544,20 @@ def test_the_verb_records_each_node_in_a_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("nodes", [(), ("node",)])
+@pytest.mark.parametrize(("span", "seconds"), [("10ms", "0.05"), ("80ms", "0.08"), ("1h", "0.1"), (None, "0.1")])
 def test_a_short_recording_does_not_wait_long_for_an_api_server(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodes: tuple[str, ...]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodes: tuple[str, ...], span: str | None, seconds: str
 ) -> None:
-    assert [shadow.listing_time(seconds) for seconds in (None, 0, 12, 3600)] == [30, 5, 12, 30]
-    monkeypatch.setattr(shadow, "SHORTEST_LISTING", 0.05)
-    monkeypatch.setattr(shadow, "LONGEST_LISTING", 0.1)
+    monkeypatch.setattr("mooring.monitoring.shadow.commands.SHORTEST_LISTING", 0.05)
+    monkeypatch.setattr("mooring.monitoring.shadow.commands.LONGEST_LISTING", 0.1)
     (tmp_path / "config.yaml").write_text("kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\n")
     with listing({}, tmp_path) as kubeconfig:
         pass  # nothing listens there any more
     here = ("--state", tmp_path, "--machine", "small-1s8") if not nodes else ()
-    words = ("--folder", tmp_path / "kept", "--kubeconfig", kubeconfig, "--for", "10ms", *here)
+    words = ("--folder", tmp_path / "kept", "--kubeconfig", kubeconfig, *(("--for", span) if span else ()), *here)
     answered = mooring("record", *nodes, *words)
     assert (answered.code, answered.out) == (2, "")
-    assert " within 0.05 s; check that the account may list" in answered.err.splitlines()[-1]
+    assert f" within {seconds} s; check that the account may list" in answered.err.splitlines()[-1]
 
 
 def test_a_folder_of_recordings_replays(tmp_path: Path) -> None:
@@ -643,9 +640,9 @@ def test_a_byte_that_is_no_text_in_a_state_file_is_a_difference_that_can_be_coun
     after = watched.observed()
     files = after.state.files
     damaged = replace(files, cpu=(files.cpu or "").replace("{", '{"odd":"\udcff",', 1))
-    judged = judge(before, replace(after, state=replace(after.state, files=damaged)))
+    judged = said(before, replace(after, state=replace(after.state, files=damaged)))
     tally = new_tally("node", "v1.37.1", "2026-01-01T00:00:00Z")
-    add(tally, [one for interval in judged for one in interval.judgements], "2026-01-01T00:00:00Z")
+    add(tally, judged, "2026-01-01T00:00:00Z")
     write_counts(tmp_path, tally)
     [difference] = continued(tmp_path, "node", "v1.37.1").differences
     assert (difference.cause, difference.kubelet) == ("cpu state file", "odd ?")
@@ -683,7 +680,7 @@ def test_an_anonymous_shadow_keeps_no_names_of_pods(tmp_path: Path) -> None:
 def test_a_pod_that_no_scenario_names_has_its_uid_in_an_anonymous_difference(tmp_path: Path) -> None:
     watched = node()
     watched.admit("1", "40")
-    [judged] = [one for interval in judge(node().observed(), watched.observed()) for one in interval.judgements]
+    [judged] = said(node().observed(), watched.observed())
     folder = ShadowFolder(tmp_path).difference([judged], [], watched.observed().facts, DIGEST, anonymous=True)
     assert (folder / "difference.txt").read_text() == "agreed: 1 refused\n"
 

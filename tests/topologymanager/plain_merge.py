@@ -1,6 +1,8 @@
 """The kubelet's merge as its specification tells it: a fold over the Cartesian product of all hints.
 
-An oracle: slow, plain, on sets of node ids, sharing nothing with the engine.
+An oracle: slow, plain, on sets of node ids, sharing nothing with the engine. At any number of nodes all that a
+permutation leaves to the comparison is its common nodes, and whether all its masks are equal and all its hints
+preferred; so the product is also built entry by entry as a set of these, with equal partial results counted once.
 
 Source: kubelet v1.37.1, topologymanager policy*.go; spec: topology-manager.md sections 2 and 3.
 """
@@ -147,3 +149,48 @@ def plain_average(distances: Distances, nodes: Nodes) -> float:
 
 def number(nodes: Nodes) -> int:
     return sum(2**node for node in nodes)
+
+
+def merged_by_states(
+    policy: str, entries: Sequence[Sequence[PlainHint]], nodes: Nodes, distances: Distances | None = None
+) -> tuple[PlainHint, bool]:
+    """Return the merged hint and whether the pod is admitted, for entries that are filtered already."""
+    if policy == "single-numa-node":
+        entries = [[hint for hint in entry if single(hint)] for entry in entries]
+        distances = None
+    bound = best_non_preferred_count(entries)
+    current: PlainHint | None = None
+    for candidate in candidates(entries, nodes):
+        current = compared(current, candidate, bound, distances)
+    best = current or PlainHint(nodes, False)
+    if policy == "single-numa-node" and best.nodes == nodes:
+        best = PlainHint(None, best.preferred)
+    return best, policy == "best-effort" or best.preferred
+
+
+def candidates(entries: Sequence[Sequence[PlainHint]], nodes: Nodes) -> list[PlainHint]:
+    """Return every distinct outcome of a permutation."""
+    everything = number(nodes)
+    # Permutations with different masks so far are their common nodes; the others are their one mask (None: no hint has
+    # one) and whether all hints are preferred.
+    mixed: set[int] = set()
+    equal: set[tuple[int | None, bool]] = {(None, True)}
+    for entry in entries:
+        hints = {(None if hint.nodes is None else number(hint.nodes), hint.preferred) for hint in entry}
+        masks = {everything if mask is None else mask for mask, _ in hints}
+        mixed = {common & mask for common in mixed for mask in masks}
+        still: set[tuple[int | None, bool]] = set()
+        for one, preferred in equal:
+            for mask, liked in hints:
+                if one is None or mask is None or mask == one:
+                    still.add((mask if one is None else one, preferred and liked))
+                else:
+                    mixed.add(one & mask & everything)
+        equal = still
+    found = {(common, False) for common in mixed}
+    found |= {(everything if one is None else one & everything, preferred) for one, preferred in equal}
+    return [PlainHint(as_nodes(mask), preferred) for mask, preferred in sorted(found)]
+
+
+def as_nodes(mask: int) -> Nodes:
+    return frozenset(node for node in range(mask.bit_length()) if mask >> node & 1)

@@ -9,8 +9,7 @@ from random import Random
 import pytest
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
-from tests.topologymanager.plain_merge import Distances, PlainHint, plain_merge
-from tests.topologymanager.plain_states import as_nodes, merged_by_states
+from tests.topologymanager.plain_merge import Distances, PlainHint, as_nodes, merged_by_states, plain_merge
 
 from mooring.engine.core.bits import NUMAMask, mask_of
 from mooring.engine.topologymanager.facts import HintsMerged

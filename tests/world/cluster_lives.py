@@ -28,8 +28,8 @@ from mooring.published.objects import GROUP, PLURALS, STATE, VERSION, state_of
 from mooring.published.observation import EngineObserver
 from mooring.service.apiserver import ClusterError
 
-_QUIET = 100
-"""Seconds without faults after which everybody has heard of everything: more than the longest pause between tries."""
+_QUIET = 130
+"""Seconds without faults after which everybody has heard of everything, and what lists did not show has settled."""
 _ASSUMED = 600.0
 """Seconds for which an extender counts a bind that is not confirmed."""
 _SETTLING = 80.0

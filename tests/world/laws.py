@@ -32,7 +32,7 @@ def problems(node: Node, kind: str) -> Iterator[str]:
     state = agent.holder.state
     yield from (one for one in unready(agent.snapshot) if not one.startswith("container starts are refused"))
     yield from overlaps(node.runtime, state, node.kernel.online)
-    yield from differences(node.runtime, cast("Any", SimpleNamespace(state=state)))
+    yield from differences(node.runtime, cast("Any", SimpleNamespace(state=state)), node.kernel.online)
     yield from (f"{one} is known and is not there" for one in state.sandboxes if one not in node.runtime.sandboxes)
     cpu = state.kubelet.node.cpu
     if cpu.offline != (gone := known_cpus(state.kubelet.node) & ~node.kernel.online) and node.kind == "hotplug":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from tests.agent.simulated_runtime import Stage
 from tests.world.files import RATES, WIRE_RATES
 from tests.world.kernel import ALL
 from tests.world.laws import problems
@@ -91,18 +90,7 @@ class NodeLife(Life):
     def end_pod(self, numbers: random.Random) -> None:
         runtime = self.node.runtime
         if runtime.sandboxes:
-            self._end_pod(numbers.choice([*runtime.sandboxes]))
-
-    def _end_pod(self, sandbox: str) -> None:
-        runtime = self.node.runtime
-        mine = [one.id for one in runtime.processes.values() if one.sandbox == sandbox]
-        for one in mine:
-            if runtime.processes[one].stage is not Stage.EXITED:
-                runtime.exit(one)
-        runtime.stop_sandbox(sandbox)
-        for one in mine:
-            runtime.remove(one)
-        runtime.remove_sandbox(sandbox)
+            runtime.end_pod(numbers.choice([*runtime.sandboxes]))
 
     def restart_container(self, numbers: random.Random) -> None:
         runtime = self.node.runtime
@@ -231,7 +219,7 @@ class NodeLife(Life):
         self.node.kernel.show_online(ALL)
         self.settle()
         for sandbox in [*self.node.runtime.sandboxes]:
-            self._end_pod(sandbox)
+            self.node.runtime.end_pod(sandbox)
         self.settle()
         agent = self.node.agent
         assert agent is not None

@@ -33,7 +33,7 @@ from mooring.agent.effects import ClusterEvent, about_node
 from mooring.agent.pods.cluster import ClusterReporter
 from mooring.engine.core.errors import InputError
 from mooring.inputs.configuration.kubelet_flags import KubeletFlags, kubelet_flags
-from mooring.inputs.machines.tree import KubeletHere, KubeletProcess, Tree, kubelet_here, open_tree, still_runs
+from mooring.inputs.machines.tree import KubeletProcess, Tree, kubelet_here, open_tree, still_runs
 from mooring.service.agent_configuration import refuse_kubelet_beside
 from mooring.service.agent_options import AgentOptions
 from mooring.service.logs import Log
@@ -74,7 +74,7 @@ class KubeletFinder:
 
     def flags(self) -> KubeletFlags | None:
         """Return what decides on the command line of the kubelet that runs; None when there is none."""
-        process = self._found(self._opened()).process
+        process, _ = self._found(self._opened())
         flags = None if process is None else kubelet_flags(process.arguments)
         self._flags = {} if flags is None else flags.fields
         return flags
@@ -85,10 +85,9 @@ class KubeletFinder:
         Args:
             kubelet_config: the file of the node's kubelet that was named to the agent, or an empty text.
         """
-        found = self._found(self._opened())
-        process = found.process
+        process, embedding = self._found(self._opened())
         if process is None:
-            return KubeletCheck(embedding=found.embedding)
+            return KubeletCheck(embedding=embedding)
         if process == self._judged:
             return KubeletCheck()
         flags = kubelet_flags(process.arguments)
@@ -99,12 +98,11 @@ class KubeletFinder:
         self._judged = process
         return KubeletCheck(flags_changed=bool(kubelet_config) and flags.fields != self._flags)
 
-    def _found(self, tree: Tree) -> KubeletHere:
+    def _found(self, tree: Tree) -> tuple[KubeletProcess | None, str]:
         if self._process is not None and still_runs(tree, self._process):
-            return KubeletHere(self._process)
-        found = kubelet_here(tree)
-        self._process = found.process
-        return found
+            return self._process, ""
+        self._process, embedding = kubelet_here(tree)
+        return self._process, embedding
 
 
 class KubeletWatch:

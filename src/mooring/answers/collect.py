@@ -20,8 +20,7 @@ from mooring.views.console import new_table
 
 with lazily():
     from mooring.answers.base.inputs import collection as collect_inputs
-    from mooring.published import cluster_access as access
-    from mooring.published import cluster_archive as archive
+    from mooring.published import cluster_objects
 
 
 _SHOWN = 20
@@ -125,8 +124,8 @@ def command(
 def _cluster(kubeconfig: str, context: str, to: str, form: str) -> int:
     """Pack a cluster."""
     with output.needs_extra("fleet", source="mooring collect --cluster"):
-        objects = access.read_cluster(kubeconfig, context)
-    collected = archive.ClusterArchive(objects, collect_inputs.captured_now())
+        objects = cluster_objects.read_cluster(kubeconfig, context)
+    collected = cluster_objects.ClusterArchive(objects, collect_inputs.captured_now())
     packed = collected.packed() if to else b""
     if to:
         write_answer(packed, to)
@@ -184,7 +183,9 @@ def _parts(about: NodeArchiveDocument, packed: int, written: str) -> Iterator[Re
         cells = (part.name, str(part.files or "–"), size(part.bytes) if part.files else "–", clean(told))
         table.add_row(*(Text(cell) for cell in cells))
     if about.unread:
-        table.add_row(Text("unreadable"), Text(str(len(about.unread))), Text("–"), Text(_named(about)))
+        count = len(about.unread)
+        named = f"/{clean(about.unread[0].path)}" + (f" and {plural(count - 1, 'more file')}" if count > 1 else "")
+        table.add_row(*map(Text, ("unreadable", str(count), "–", named)))
     yield table
     yield Text("")
     if written:
@@ -204,9 +205,3 @@ def collect_cluster_text(about: ClusterArchiveDocument, packed: int, written: st
     said = f"{written}: {size(packed)}." + ("" if written == "-" else f" Ask about it with --cluster {written}")
     last = Text(said if written else "Nothing was written: this is a dry run.")
     return text_for(Group(Text("The cluster", "bold"), Text(""), table, Text(""), last), "")
-
-
-def _named(about: NodeArchiveDocument) -> str:
-    first = about.unread[0].path
-    more = len(about.unread) - 1
-    return f"/{clean(first)}" + (f" and {plural(more, 'more file')}" if more else "")

@@ -22,7 +22,6 @@ with lazily():
     from mooring.answers.base import plan_document
     from mooring.cli import terminal
     from mooring.engine.kubelet import events
-    from mooring.inputs.pods import recordings
     from mooring.inputs.pods import scenario as scenarios
 
 
@@ -68,7 +67,7 @@ def command(files: tuple[str, ...], machines: tuple[str, ...], form: str, *, che
     """
     check_open([file for file in files if file == STANDARD_INPUT])
     is_yes = True
-    for file in [one for given in files for one in recordings.recording_files(given)]:
+    for file in [one for given in files for one in scenarios.recording_files(given)]:
         tally = Counter[str]()
         # Answers that run over the screen one by one are progress enough.
         watched = terminal.Watched(
@@ -84,7 +83,10 @@ def command(files: tuple[str, ...], machines: tuple[str, ...], form: str, *, che
                     (tell if form == "jsonl" else emit)("\n".join(lines))
         if form == "text":
             # The counts of one file in words
-            parts = [f"{_shown(file, files)}: {plural(tally.total(), 'scenario')}"]
+            # With its folder where it is one of a folder, because all nodes' files are alike
+            shown = Path(file).name if file in files else "/".join(Path(file).parts[-2:])
+            shown = "standard input" if file == STANDARD_INPUT else shown
+            parts = [f"{shown}: {plural(tally.total(), 'scenario')}"]
             if check:
                 parts.append(f"{tally['agree']} agree, {tally['differ']} differ")
                 parts += [f"{tally['unknown']} have no recorded answer"] if tally["unknown"] else []
@@ -93,26 +95,20 @@ def command(files: tuple[str, ...], machines: tuple[str, ...], form: str, *, che
     return YES if is_yes else NO
 
 
-def _shown(file: str, given: tuple[str, ...]) -> str:
-    """Return the name of a file; with its folder where it is one of a folder, because all nodes' files are alike."""
-    if file == STANDARD_INPUT:
-        return "standard input"
-    path = Path(file)
-    return path.name if file in given else f"{path.parent.name}/{path.name}"
-
-
 def _lines(outcome: ReplayOutcome, *, answers: bool) -> Iterator[str]:
     """Yield what people should know: the answer if wanted, differences, and why a scenario is not supported."""
     case, answer = outcome.case, outcome.answer
     if answers and isinstance(case, scenarios.MergeCase):
-        yield f"{case.id}: {_merge_words(answer['result'])}"
+        result = answer["result"]
+        nodes = "no mask" if result["numa"] is None else f"NUMA nodes {','.join(map(str, result['numa']))}"
+        preferred = "preferred" if result["preferred"] else "not preferred"
+        yield f"{case.id}: {nodes}, {preferred}, {'admitted' if result['admitted'] else 'not admitted'}"
     elif answers and not isinstance(case, scenarios.MergeCase) and "expect" in answer:
         yield from _scenario_lines(case, answer["expect"])
     if outcome.standing == "unsupported":
         yield f"{outcome.id}: not supported: {outcome.answer['unsupported']}"
-    for difference in outcome.differences[:_SHOWN_DIFFERENCES]:
-        recorded, answered = _short(difference.recorded), _short(difference.answered)
-        yield f"{outcome.id}: {difference.field}: recorded {recorded}, answered {answered}"
+    for field, recorded, answered in outcome.differences[:_SHOWN_DIFFERENCES]:
+        yield f"{outcome.id}: {field}: recorded {_short(recorded)}, answered {_short(answered)}"
     if len(outcome.differences) > _SHOWN_DIFFERENCES:
         yield f"{outcome.id}: and {len(outcome.differences) - _SHOWN_DIFFERENCES} more differences"
 
@@ -120,12 +116,6 @@ def _lines(outcome: ReplayOutcome, *, answers: bool) -> Iterator[str]:
 def _short(value: Any) -> str:
     text = msgspec.json.encode(value).decode()
     return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."
-
-
-def _merge_words(result: Mapping[str, Any]) -> str:
-    nodes = "no mask" if result["numa"] is None else f"NUMA nodes {','.join(map(str, result['numa']))}"
-    preferred = "preferred" if result["preferred"] else "not preferred"
-    return f"{nodes}, {preferred}, {'admitted' if result['admitted'] else 'not admitted'}"
 
 
 def _scenario_lines(case: Scenario, expect: Mapping[str, Any]) -> Iterator[str]:
@@ -138,7 +128,8 @@ def _scenario_lines(case: Scenario, expect: Mapping[str, Any]) -> Iterator[str]:
         yield f"  running {back['uid']}: {_verdict(back)}"
     results = expect.get("steps", [])
     for step, result in zip(case.steps, results, strict=False):
-        yield f"  {_step_words(step)}: {_result_words(step, result)}"
+        waited = "".join(f"; {uid}: {_resize_words(one)}" for uid, one in result.get("retried", {}).items())
+        yield f"  {_step_words(step)}: {_result_words(step, result)}{waited}"
     if expect.get("endless"):
         named = _step_words(case.steps[len(results)]) if len(results) < len(case.steps) else "the last step"
         yield f"  {named}: the kubelet would never return"
@@ -163,11 +154,6 @@ def _step_words(step: events.Step) -> str:
 
 
 def _result_words(step: events.Step, result: Mapping[str, Any]) -> str:
-    waited = "".join(f"; {uid}: {_resize_words(one)}" for uid, one in result.get("retried", {}).items())
-    return _own_words(step, result) + waited
-
-
-def _own_words(step: events.Step, result: Mapping[str, Any]) -> str:
     if isinstance(step, events.Offline | events.Online):
         parts = [f"shared pool {result['usablePool'] or 'empty'}", *_standing_words(result)]
         for pod, sets in result["restored"].items():

@@ -30,8 +30,8 @@ with lazily():
     from mooring.cli import terminal
     from mooring.inputs.machines import loader
     from mooring.service import agent_status
+    from mooring.views import build
     from mooring.views import console as consoles
-    from mooring.views import status as status_views
     from mooring.views import terminal as render_terminal
     from mooring.views.html import document as html
     from mooring.views.svg import picture as svg
@@ -143,7 +143,7 @@ PERIOD = 2.0
 
 def _agent_view(socket: str, machine: Machine) -> tuple[NodeView, bool]:
     document = agent_status.read_status(agent_status.ask_status(socket))
-    return status_views.status_view(machine, document), document.ready
+    return build.status_view(machine, document), document.ready
 
 
 def watch(socket: str, width: int | None, *, console: Console) -> bool:

@@ -24,8 +24,7 @@ with lazily():
     import rich.text as rich_text
 
     from mooring.cli import terminal
-    from mooring.monitoring.shadow import judge
-    from mooring.monitoring.shadow import text as shadow_text
+    from mooring.monitoring.shadow import judge, reports
     from mooring.service import agent_status
     from mooring.views import console
 
@@ -53,25 +52,21 @@ def command(socket: str, folder: str, form: str, to: str) -> int:
         if socket:
             raise click.UsageError("give --socket or --shadow, not both")
         with needs_extra("kube", source="mooring status --shadow"):
-            return _counted(Path(folder), form, to)
+            found = judge.read_counts(Path(folder))
+        if found is None:
+            remedy = "name the folder that mooring shadow --folder writes"
+            raise InputError(f"there is no {judge.COUNTS}", source=folder, remedy=remedy)
+        if form == "json":
+            emit_document(json_text(found), to)
+        else:
+            emit(reports.shadow_text(found, to), to)
+        return NO if found.differs else YES
     answer = agent_status.ask_status(socket or agent_status.STATUS_SOCKET)
     if form == "json":
         emit_document(json_text(answer), to)
     else:
         emit(status_text(agent_status.read_status(answer), to, wide=form == "wide"), to)
     return YES if answer["ready"] else NO
-
-
-def _counted(folder: Path, form: str, to: str) -> int:
-    found = judge.read_counts(folder)
-    if found is None:
-        remedy = "name the folder that mooring shadow --folder writes"
-        raise InputError(f"there is no {judge.COUNTS}", source=str(folder), remedy=remedy)
-    if form == "json":
-        emit_document(json_text(found), to)
-    else:
-        emit(shadow_text.shadow_text(found, to), to)
-    return NO if found.differs else YES
 
 
 _INTERRUPT_COLUMNS = ("interrupt", "device", "CPUs", "", "")
@@ -107,7 +102,10 @@ def status_text(document: status.StatusDocument, to: str = "", *, wide: bool = F
         # A list of CPUs breaks after commas, a sentence between words.
         shown = console.Breaking(value) if name in _LISTS else rich_text.Text(clean(value))
         table.add_row(rich_text.Text(name, console.STYLES["quiet"]), shown)
-    parts: list[rich_console.RenderableType] = [_heading(document), rich_text.Text(""), table]
+    verdict = ("ready" if document.ready else "not ready", console.STYLES["title"])
+    heading = rich_text.Text.assemble(f"{clean(document.node or document.machine)}: ", verdict)
+    reasons = [rich_padding.Padding(rich_text.Text(clean(reason)), (0, 0, 0, 2)) for reason in document.reasons]
+    parts: list[rich_console.RenderableType] = [heading, *reasons, rich_text.Text(""), table]
     rows = [*(_wide_rows(document) if wide else _rows(document))]
     if rows:
         parts += [rich_text.Text(""), _table(_WIDE_COLUMNS if wide else _COLUMNS, rows)]
@@ -118,25 +116,25 @@ def status_text(document: status.StatusDocument, to: str = "", *, wide: bool = F
     if wide and document.interrupts is not UNSET and (moves := [*_interrupt_rows(document.interrupts)]):
         parts += [rich_text.Text(""), _table(_INTERRUPT_COLUMNS, moves)]
     if document.held:
-        parts += [rich_text.Text(""), *_held(document.held)]
+        parts += [rich_text.Text(""), rich_text.Text("Held back", console.STYLES["title"])]
+    for pod in document.held:
+        words = [(2, f"{pod.namespace}/{pod.name}: {pod.reason}"), (4, pod.message)]
+        if names := ", ".join(one.name for one in pod.running):
+            words.append((4, f"runs in the shared pool meanwhile: {names}"))
+        parts += [rich_padding.Padding(rich_text.Text(clean(text)), (0, 0, 0, left)) for left, text in words]
     return terminal.text_for(rich_console.Group(*parts), to)
 
 
-def _heading(document: status.StatusDocument) -> rich_console.RenderableType:
-    name = clean(document.node or document.machine)
-    verdict = "ready" if document.ready else "not ready"
-    reasons = [rich_padding.Padding(rich_text.Text(clean(reason)), (0, 0, 0, 2)) for reason in document.reasons]
-    return rich_console.Group(rich_text.Text.assemble((f"{name}: ", ""), (verdict, console.STYLES["title"])), *reasons)
-
-
 def _fact_rows(document: status.StatusDocument) -> Iterator[tuple[str, str]]:
-    started = f", since {_time(document.started)}" if document.started else ""
+    started = f",{_since(document.started)}" if document.started else ""
     yield "Agent", f"mooring {document.mooring}, decisions of kubelet {document.kubelet}{started}"
-    yield "Runtime", _runtime(document.runtime)
+    runtime = document.runtime
+    connected = f"{'' if runtime.connected else 'not '}connected{_since(runtime.since)}"
+    yield "Runtime", ", ".join(filter(None, (f"{runtime.name} {runtime.version}".strip(), connected)))
     if document.policies:
         yield "Policies", document.policies
     configuration = document.configuration
-    since = f", in force since {_time(configuration.since)}" if configuration.since else ""
+    since = f", in force{_since(configuration.since)}" if configuration.since else ""
     yield "Configuration", f"{', '.join(configuration.files) or 'defaults'}{since}"
     if configuration.refusal:
         yield "", f"The files as they are now are not in force: {configuration.refusal}"
@@ -164,13 +162,6 @@ def _fact_rows(document: status.StatusDocument) -> Iterator[tuple[str, str]]:
     )
     words = (plural(getattr(document.counts, name), noun) for name, noun in others)
     yield "Counts", ", ".join((f"{replies} of {document.counts.mean_reply_milliseconds:g} ms on average", *words))
-
-
-def _runtime(runtime: status.RuntimePart) -> str:
-    name = f"{runtime.name} {runtime.version}".strip()
-    state = "connected" if runtime.connected else "not connected"
-    since = f" since {_time(runtime.since)}" if runtime.since else ""
-    return f"{name}, {state}{since}" if name else f"{state}{since}"
 
 
 def _plugin(plugin: status.AgentPluginPart) -> str:
@@ -299,18 +290,9 @@ def _device_rows(pods: list[status.AgentPodPart]) -> Iterator[tuple[str, ...]]:
                 first, verdict = ("", ""), ""
 
 
-def _held(held: list[status.HeldPodPart]) -> Iterator[rich_console.RenderableType]:
-    yield rich_text.Text("Held back", console.STYLES["title"])
-    for pod in held:
-        yield rich_padding.Padding(rich_text.Text(clean(f"{pod.namespace}/{pod.name}: {pod.reason}")), (0, 0, 0, 2))
-        yield rich_padding.Padding(rich_text.Text(clean(pod.message)), (0, 0, 0, 4))
-        if names := ", ".join(clean(one.name) for one in pod.running):
-            yield rich_padding.Padding(rich_text.Text(f"runs in the shared pool meanwhile: {names}"), (0, 0, 0, 4))
-
-
-def _time(text: str) -> str:
-    """Return a time as people write it."""
-    return text.replace("T", " ").replace("Z", " UTC")
+def _since(time: str) -> str:
+    """Return since when something is so, as people write it; nothing where that is not known."""
+    return f" since {time.replace('T', ' ').replace('Z', ' UTC')}" if time else ""
 
 
 def _interrupts_sentence(interrupts: status.InterruptsPart) -> str:

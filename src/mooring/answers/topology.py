@@ -12,7 +12,7 @@ from mooring.cli import options
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, Verb, emit, emit_document, json_text
 from mooring.engine.core.errors import InputError, clean
-from mooring.engine.core.machine import Finding, Hardware, HardwareNode, Machine, PCIDevice
+from mooring.engine.core.machine import Hardware, Machine, PCIDevice
 from mooring.explanations.phrases import size
 from mooring.lazy import lazily
 
@@ -28,8 +28,7 @@ with lazily():
     from mooring.cli import terminal
     from mooring.inputs.configuration import devices as configuration_devices
     from mooring.inputs.decoding import yaml_reader
-    from mooring.inputs.machines import kubelet_view as cadvisor_machine
-    from mooring.inputs.machines import loader, machineinfo_json
+    from mooring.inputs.machines import cadvisor, loader, machineinfo_json
     from mooring.inputs.machines import machine_document as machine_documents
     from mooring.inputs.machines import tree as trees
     from mooring.views import build, wording
@@ -93,7 +92,7 @@ def _cadvisor_error(source: str) -> str:
     """Return why cAdvisor cannot describe a tree; empty when it can, or when the source is no snapshot of a machine."""
     try:
         tree = trees.open_tree(source)
-        return cadvisor_machine.read_machine_info(tree).info_error if tree.exists("proc/cpuinfo") else ""
+        return cadvisor.read_machine_info(tree)[1] if tree.exists("proc/cpuinfo") else ""
     except InputError:
         return ""
 
@@ -120,13 +119,15 @@ def topology_text(machine: Machine, to: str = "") -> str:
             cells = (resource, str(len(offered)), ", ".join(f"{count} on {node}" for node, count in nodes.items()))
             table.add_row(*map(rich_text.Text, cells))
         parts += [rich_text.Text(""), rich_text.Text("Devices of device plugins"), table]
-    devices = [device for device in machine.pci if device.kind]
-    if devices:
+    if devices := [device for device in machine.pci if device.kind]:
         parts += [rich_text.Text(""), rich_text.Text("Devices on the PCI bus"), _devices(devices)]
     for severity, heading in (("warning", "The kubelet sees this machine differently"), ("info", "Worth knowing")):
         told = [one for one in machine.findings if one.severity == severity and one.code != loader.UNTOLD]
-        if told:
-            parts += [rich_text.Text(""), rich_text.Text(heading), *_findings(told)]
+        parts += [rich_text.Text(""), rich_text.Text(heading)] if told else []
+        for one in told:
+            # Most messages name their subject themselves.
+            text = one.message if one.subject.lower() in one.message.lower() else f"{one.subject}: {one.message}"
+            parts.append(rich_padding.Padding(rich_text.Text(clean(text)), (0, 0, 0, 2)))
     return terminal.text_for(rich_console.Group(*parts), to)
 
 
@@ -159,30 +160,20 @@ def _fact_rows(machine: Machine, hardware: Hardware) -> Iterator[tuple[str, str]
         if cpus:
             yield name, f"{len(cpus)} ({cpus})"
     yield "Sockets", str(hardware.num_packages or "unknown")
-    yield "Cores", f"{hardware.num_cores} with {_threads(hardware)}"
+    threads = sorted(set(Counter(cpu.core for cpu in hardware.cpus).values()), reverse=True)
+    each = f"{' or '.join(map(str, threads)) or '0'} CPU{'' if threads == [1] else 's'} each"
+    yield "Cores", f"{hardware.num_cores} with {each}"
     if hardware.num_l3:
-        yield "L3 caches", f"{hardware.num_l3} of {_sharers(hardware)} CPUs"
-    yield from _kinds(hardware)
-    memory = machine.info.memory_capacity or sum(node.memory_bytes for node in hardware.nodes)
-    yield "Memory", size(memory) if memory else "unknown"
-
-
-def _kinds(hardware: Hardware) -> Iterator[tuple[str, str]]:
-    """Yield the kinds of cores of a hybrid machine; the ranks are by speed, where the machine reports it."""
+        sharers = sorted(set(Counter(cpu.l3 for cpu in hardware.cpus if cpu.l3 is not None).values()))
+        size_of_each = " to ".join(map(str, sharers if len(sharers) < 2 else (sharers[0], sharers[-1])))
+        yield "L3 caches", f"{hardware.num_l3} of {size_of_each} CPUs"
+    # The kinds of cores of a hybrid machine; the ranks are by speed, where the machine reports it.
     ranks = sorted(kind.efficiency for kind in hardware.kinds)
     for kind in hardware.kinds:
         name = wording.core_kind_name(kind.efficiency, ranks) if kind.efficiency >= 0 else "core kind, speed unknown"
         yield f"{name[:1].upper()}{name[1:]}", f"{len(kind.cpus)} CPUs ({kind.cpus})"
-
-
-def _threads(hardware: Hardware) -> str:
-    kinds = sorted(set(Counter(cpu.core for cpu in hardware.cpus).values()), reverse=True)
-    return f"{' or '.join(map(str, kinds)) or '0'} CPU{'' if kinds == [1] else 's'} each"
-
-
-def _sharers(hardware: Hardware) -> str:
-    kinds = sorted(set(Counter(cpu.l3 for cpu in hardware.cpus if cpu.l3 is not None).values()))
-    return " to ".join(map(str, kinds if len(kinds) <= 1 else (kinds[0], kinds[-1])))
+    memory = machine.info.memory_capacity or sum(node.memory_bytes for node in hardware.nodes)
+    yield "Memory", size(memory) if memory else "unknown"
 
 
 def _nodes(hardware: Hardware) -> rich_table.Table:
@@ -198,7 +189,8 @@ def _nodes(hardware: Hardware) -> rich_table.Table:
         own = str(node.local_cpus) if node.sysfs_cpulist != "" else ""
         count = str(len(node.local_cpus)) if own else "–"
         cells = [str(node.id), count, size(node.memory_bytes)]
-        cells += [_pages(node)] if with_pages else []
+        pages = (f"{pool.count} x {size(pool.size_bytes)}" for pool in node.hugepages if pool.count)
+        cells += [", ".join(pages) or "–"] if with_pages else []
         table.add_row(*(rich_text.Text(cell) for cell in cells), rich_text.Text(own or f"none; near {node.local_cpus}"))
     return table
 
@@ -212,10 +204,6 @@ def _devices(devices: list[PCIDevice]) -> rich_table.Table:
         cells = (device.kind, device.address, node, device.root or "unknown", f"{device.vendor}:{device.device}")
         table.add_row(*(rich_text.Text(cell) for cell in cells))
     return table
-
-
-def _pages(node: HardwareNode) -> str:
-    return ", ".join(f"{pool.count} x {size(pool.size_bytes)}" for pool in node.hugepages if pool.count) or "–"
 
 
 def _distances(hardware: Hardware, width: int) -> Iterator[rich_console.RenderableType]:
@@ -234,14 +222,6 @@ def _distances(hardware: Hardware, width: int) -> Iterator[rich_console.Renderab
     for node, row in rows:
         table.add_row(str(node), *(str(value) for value in row))
     yield table
-
-
-def _findings(findings: list[Finding]) -> Iterator[rich_console.RenderableType]:
-    for finding in findings:
-        # Most messages name their subject themselves.
-        told = finding.subject.lower() in finding.message.lower()
-        text = finding.message if told else f"{finding.subject}: {finding.message}"
-        yield rich_padding.Padding(rich_text.Text(clean(text)), (0, 0, 0, 2))
 
 
 MACHINES_EPILOG = """\b

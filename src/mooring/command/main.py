@@ -96,7 +96,9 @@ _MODULES: Mapping[str, str] = {
     "collect": "answers.collect",
     "completion": "command.completion",
     "deploy": "cluster.deployment.command",
+    "demo": "answers.demo",
     "dra": "cluster.dra.command",
+    "explain": "answers.explain",
     "extender": "cluster.extender.command",
     "fleet": "fleet.command",
     "heal": "answers.doctor.command:heal_command",
@@ -226,7 +228,9 @@ def run(arguments: Sequence[str], program: str = PROGRAM) -> int:
 
 def _code(arguments: Sequence[str], program: str) -> int:
     try:
-        code = _answer(arguments, program)
+        # click's own main() has other exit codes: it answers 1 to a closed pipe and treats an EOFError as an interrupt.
+        with cli.make_context(program, list(arguments)) as context:
+            code = cli.invoke(context)
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
@@ -234,13 +238,6 @@ def _code(arguments: Sequence[str], program: str) -> int:
         return _READER_GONE
     except (KeyboardInterrupt, click.Abort, Exception) as error:  # noqa: BLE001 - the last place to say something
         return _complain(error, arguments, program)
-    return code
-
-
-def _answer(arguments: Sequence[str], program: str) -> int:
-    # click's own main() has other exit codes: it answers 1 to a closed pipe and treats an EOFError as an interrupt.
-    with cli.make_context(program, list(arguments)) as context:
-        code = cli.invoke(context)
     return code if isinstance(code, int) else 0
 
 

@@ -233,16 +233,12 @@ def _struct(kind: type) -> type[Struct]:
 def _forms(kind: type) -> tuple[tuple[str, str, _Form], ...]:
     """Return the fields of a fact: their names, those of their members, and how their values are written."""
     hints = get_type_hints(kind, localns=_UNITS)
-    names = [one.name for one in fields(kind) if one.name not in _ELSEWHERE]
-    return tuple(
-        (name, _member(name), _form(_Signed if name in _SIGNED and hints[name] is int else hints[name]))
-        for name in names
-    )
-
-
-def _member(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(other.title() for other in others)
+    found = []
+    for name in (one.name for one in fields(kind) if one.name not in _ELSEWHERE):
+        first, *others = name.split("_")
+        hint = _Signed if name in _SIGNED and hints[name] is int else hints[name]
+        found.append((name, first + "".join(other.title() for other in others), _form(hint)))
+    return tuple(found)
 
 
 def _form(hint: Any) -> _Form:

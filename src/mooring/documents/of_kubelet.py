@@ -114,18 +114,18 @@ def pod_resources_document(node: Node) -> PodResourcesDocument:
 
 def list_message(node: Node) -> ListMessage:
     """Return the answer to List."""
-    return ListMessage([_pod(node, pod) for pod in node.active.values()])
-
-
-def _pod(node: Node, pod: Pod) -> PodMessage:
-    listed = [container for container in pod.containers if container.kind is not ContainerKind.INIT]
     with_pods = node.settings.pod_level.managers
-    return PodMessage(
-        name=pod.name,
-        namespace=pod.namespace,
-        containers=[_container(node, pod, container) for container in listed],
-        cpu_ids=_ids(node.cpu.pods.get(pod.uid, 0)) if with_pods else UNSET,
-        memory=_memory(node.memory.pods.get(pod.uid, ())) if with_pods else UNSET,
+    return ListMessage(
+        [
+            PodMessage(
+                name=pod.name,
+                namespace=pod.namespace,
+                containers=[_container(node, pod, one) for one in pod.containers if one.kind is not ContainerKind.INIT],
+                cpu_ids=_ids(node.cpu.pods.get(pod.uid, 0)) if with_pods else UNSET,
+                memory=_memory(node.memory.pods.get(pod.uid, ())) if with_pods else UNSET,
+            )
+            for pod in node.active.values()
+        ]
     )
 
 

@@ -31,7 +31,7 @@ _CLASSES: Final[Mapping[str, str]] = {
     "FleetDrain": "mooring.fleet.documents:FleetDrainDocument",
     "FleetFit": "mooring.fleet.documents:FleetFitDocument",
     "FleetUpgrade": "mooring.fleet.documents:FleetUpgradeDocument",
-    "Isolation": "mooring.answers.doctor.lint:IsolationDocument",
+    "Isolation": "mooring.answers.doctor.answer:IsolationDocument",
     "LargestRequests": "mooring.answers.capacity.answer:LargestRequestsDocument",
     "Machine": "mooring.documents.machine:MachineDocument",
     "Migration": "mooring.answers.migrate.migration:MigrationDocument",

@@ -1,4 +1,4 @@
-"""Why a pod was placed, shared or rejected, in one sentence with its code; and whether a node would admit it at all.
+"""Why a pod was placed, shared, rejected or not resized, in one sentence with its code; and if a node would admit it.
 
 Made from the facts that the engine reported during the decision and from the machine; nothing is guessed.
 """
@@ -6,16 +6,20 @@ Made from the facts that the engine reported during the decision and from the ma
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import or_
 
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.decision import Rejection, Shortage
+from mooring.engine.core.decision import OUT_OF, Rejection
 from mooring.engine.core.pod import Pod, PodLevelGates, QoS
 from mooring.engine.cpumanager.policy import exclusive_cpus
+from mooring.engine.extensions import cpu_resize, memory_resize
 from mooring.engine.kubelet import admit as admitting
 from mooring.engine.kubelet.admit import AdmitMode, AdmitResult, admit, decide, out_of
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.shapes import Load, PodShape
 from mooring.engine.node import Decision, admission
+from mooring.engine.node.resources import BEYOND_NODE, BY_CPU_POLICY, BY_MEMORY_POLICY
 from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.merge import NONE
 from mooring.explanations import reason as code
@@ -27,7 +31,7 @@ from mooring.explanations.why_allocation import why_affinity, why_smt, why_unexp
 from mooring.explanations.why_resources import why_empty_shared_pool
 from mooring.lazy import dataclass, replace
 
-ACCEPTED = "The resource managers admit it, but"
+_ACCEPTED = "The resource managers admit it, but"
 """Begins every sentence about the node resources check, which comes after the managers."""
 
 _WHOLE_NUMBER = "For exclusive CPUs: request a whole number of them."
@@ -76,16 +80,16 @@ def why_out_of(rejection: Rejection) -> Reason:
     """Return the reason for a refusal of the node resources check, which comes after the managers."""
     short = rejection.shortage
     if short is None:
-        return Reason(code.OUT_OF_ANOTHER_RESOURCE, f"{ACCEPTED} too little of the resource is left on the node.")
+        return Reason(code.OUT_OF_ANOTHER_RESOURCE, f"{_ACCEPTED} too little of the resource is left on the node.")
     resource, requested, used, capacity = short.resource, short.requested, short.used, short.capacity
     if resource == "pods":
         return Reason(
             code.OUT_OF_PODS,
-            f"{ACCEPTED} the node already runs {used} pods, and runs {capacity} at most (maxPods, podsPerCore).",
+            f"{_ACCEPTED} the node already runs {used} pods, and runs {capacity} at most (maxPods, podsPerCore).",
             "Remove a pod, or raise the lower one of maxPods and podsPerCore times the CPUs.",
         )
     known = {"cpu": code.OUT_OF_CPU, "memory": code.OUT_OF_MEMORY}.get(resource, code.OUT_OF_ANOTHER_RESOURCE)
-    asks = f"{ACCEPTED} it requests {amount_of(resource, requested)}"
+    asks = f"{_ACCEPTED} it requests {amount_of(resource, requested)}"
     advice = f"Request less, or {'use a larger node' if requested > capacity else 'remove a pod'}."
     if not used:
         sentence = f"{asks}, more than the {amount_of(resource, capacity)} that are allocatable on the node."
@@ -93,17 +97,6 @@ def why_out_of(rejection: Rejection) -> Reason:
         left, whole = (amount_of(resource, amount, of=False) for amount in (max(capacity - used, 0), capacity))
         sentence = f"{asks}, and the node has only {left} of its allocatable {whole} left."
     return Reason(known, sentence, advice)
-
-
-def why_beyond_node(short: Shortage) -> Reason:
-    """Return the reason for a resize to more than the whole node has, which kubelets up to v1.35 refuse for good."""
-    resource = short.resource
-    asked, has = amount_of(resource, short.requested), amount_of(resource, short.capacity)
-    return Reason(
-        code.OUT_OF_CPU if resource == "cpu" else code.OUT_OF_MEMORY,
-        f"The pod would request {asked}, more than the {has} that the whole node has for pods.",
-        "Request less, or use a larger node.",
-    )
 
 
 def amount_of(resource: str, amount: int, *, of: bool = True) -> str:
@@ -124,7 +117,18 @@ def _why_admitted(decision: Decision, circumstances: Circumstances, shared: Reas
         circumstances: of the decision.
         shared: why nothing of it has exclusive CPUs, as a clause; by default why no container of the pod has.
     """
-    cpus = _of_cpus(decision, circumstances, shared)
+    topology = circumstances.settings.topology
+    held = [placement.cpus for placement in decision.containers.values() if placement.cpus]
+    if not held or topology is None:
+        why_shared = shared or _why_shared(circumstances)
+        cpus = replace(why_shared, sentence=f"It runs in the shared pool: {why_shared.sentence}.")
+    else:
+        every = reduce(or_, held, CPUSet(decision.pod.cpus.mask))
+        comes = "comes" if len(every) == 1 else "come"
+        where = nodes(nodes_of(topology, every.mask))
+        remarks = "".join(f"; {remark.sentence}" for remark in spoken_remarks(decision, circumstances, topology))
+        sentence = f"Its {plural(len(every), 'exclusive CPU')} {comes} from {where}{remarks}."
+        cpus = Reason(code.PARTITION if decision.pod.cpus else code.EXCLUSIVE_CPUS, sentence)
     parts = [cpus.sentence]
     tied = sorted({node for placement in decision.containers.values() for node in placement.mems})
     if tied:
@@ -153,24 +157,6 @@ def why_container(decision: Decision, circumstances: Circumstances, container: s
         devices={name: devices for name, devices in decision.devices.items() if name == container},
     )
     return _why_admitted(alone, circumstances, Reason(code.SHARED_BY_AMOUNT, because, _WHOLE_NUMBER))
-
-
-def _of_cpus(decision: Decision, circumstances: Circumstances, shared: Reason | None) -> Reason:
-    topology = circumstances.settings.topology
-    held = {name: placement.cpus for name, placement in decision.containers.items() if placement.cpus}
-    if not held or topology is None:
-        shared = shared or _why_shared(circumstances)
-        return Reason(shared.code, f"It runs in the shared pool: {shared.sentence}.", shared.remedy)
-    every = CPUSet(decision.pod.cpus.mask)
-    for cpus in held.values():
-        every |= cpus
-    comes = "comes" if len(every) == 1 else "come"
-    where = nodes(nodes_of(topology, every.mask))
-    remarks = "".join(f"; {remark.sentence}" for remark in spoken_remarks(decision, circumstances, topology))
-    return Reason(
-        code.PARTITION if decision.pod.cpus else code.EXCLUSIVE_CPUS,
-        f"Its {plural(len(every), 'exclusive CPU')} {comes} from {where}{remarks}.",
-    )
 
 
 def _why_shared(circumstances: Circumstances) -> Reason:
@@ -245,6 +231,99 @@ def _for_guaranteed(pod: Pod, gates: PodLevelGates) -> str:
     if gates.leaves_out(pod):
         return f"For exclusive CPUs: remove spec.resources, and {containers}."
     return "For exclusive CPUs: set cpu and memory in spec.resources, with requests equal to the limits."
+
+
+_NOT_RESIZED: dict[str, Reason] = {
+    BY_CPU_POLICY: Reason(
+        code.RESIZE_BY_POLICY,
+        "Under CPU manager policy static the CPU of a Guaranteed pod cannot be resized.",
+        "Recreate the pod, or enable InPlacePodVerticalScalingExclusiveCPUs and the extension exclusive-resize.",
+    ),
+    BY_MEMORY_POLICY: Reason(
+        code.RESIZE_BY_POLICY,
+        "Under memory manager policy Static the memory of a Guaranteed pod cannot be resized.",
+        "Recreate the pod, or enable InPlacePodVerticalScalingExclusiveMemory and the extension exclusive-resize.",
+    ),
+    "plr_feature_gate_off": Reason(
+        code.NO_POD_LEVEL_RESIZE,
+        "Resources of the pod as a whole cannot be resized on this node.",
+        "Enable InPlacePodLevelResourcesVerticalScaling, or resize the containers.",
+    ),
+    cpu_resize.PROHIBITED: Reason(
+        code.BELOW_BASELINE,
+        "The container would have fewer CPUs than it got when it was admitted, and these it keeps.",
+        "Request at least as many, or recreate the pod.",
+    ),
+    cpu_resize.HIDDEN_SIBLINGS: Reason(
+        code.HIDDEN_SIBLINGS,
+        "The other threads of the container's cores are hidden, and they are chosen with the CPUs, once.",
+        "Recreate the pod with the number of CPUs that it needs.",
+    ),
+    cpu_resize.INCONSISTENT: Reason(
+        code.BETWEEN_POOLS,
+        "A running container cannot move between the shared pool and CPUs of its own.",
+        "Request a whole number of CPUs where it has its own, and for a fraction where it has none.",
+    ),
+    cpu_resize.NO_BASELINE: Reason(
+        code.WITHOUT_BASELINE,
+        "The state does not record the container's baseline.",
+        "Restart the kubelet with InPlacePodVerticalScalingExclusiveCPUs, or recreate the pod.",
+    ),
+    cpu_resize.NOT_RESIZED: Reason(
+        code.NO_ROOM_BESIDE,
+        "The CPUs that are missing cannot be taken beside those that the container has.",
+        "Request less, or remove a pod.",
+    ),
+    admission.TOPOLOGY_AFFINITY_ERROR: Reason(
+        code.NO_ROOM_BESIDE,
+        "The pod keeps what it has, and the topology manager finds no place around that which its policy accepts.",
+        "Request less, or remove a pod from the same NUMA nodes.",
+    ),
+    memory_resize.PROHIBITED: Reason(
+        code.LESS_MEMORY,
+        "The container has memory of NUMA nodes to itself, which cannot shrink while it runs.",
+        "Leave the memory as it is, or recreate the pod.",
+    ),
+}
+"""By the detail that the engine gives, or by the kubelet's reason."""
+
+
+def why_not_resized(rejection: Rejection, settings: Settings, changed: Pod) -> Reason:
+    """Return why a pod is not resized in place.
+
+    Args:
+        rejection: of the resize.
+        settings: of the kubelet.
+        changed: the pod with the resources that it is to have.
+    """
+    known = _NOT_RESIZED.get(rejection.reason)
+    is_policy = rejection.reason in (BY_CPU_POLICY, BY_MEMORY_POLICY)
+    if is_policy and settings.release.rules.static_policies_refuse_every_resize:
+        sentence = "Up to v1.33 the static policies refuse every resize of a Guaranteed pod, whatever changes."
+        return replace(_NOT_RESIZED[BY_CPU_POLICY], sentence=sentence)
+    if known is not None:
+        return known
+    if rejection.shortage is not None and rejection.reason == BEYOND_NODE:
+        # More than the whole node has, which kubelets up to v1.35 refuse for good
+        short = rejection.shortage
+        asked, has = (amount_of(short.resource, amount) for amount in (short.requested, short.capacity))
+        return Reason(
+            code.OUT_OF_CPU if short.resource == "cpu" else code.OUT_OF_MEMORY,
+            f"The pod would request {asked}, more than the {has} that the whole node has for pods.",
+            "Request less, or use a larger node.",
+        )
+    if rejection.reason.startswith(OUT_OF):
+        found = why_out_of(rejection)
+        sentence = found.sentence.replace(_ACCEPTED, "No resource manager objects, but")
+        return Reason(found.code, sentence, found.remedy)
+    if rejection.reason == "SMTAlignmentError":
+        cpu = settings.cpu
+        if cpu and any(exclusive_cpus(changed, one, cpu.gates) % cpu.group_size for one in changed.containers):
+            return Reason(
+                code.NO_WHOLE_CORES, "With full-pcpus-only CPUs come as whole cores.", "Request the next multiple."
+            )
+        return Reason(code.TOO_FEW_WHOLE_CORES, "Too few CPUs on whole cores are free.", "Request less.")
+    return Reason(code.RESIZE_NOT_SERVED, "A resource manager cannot give the pod what it requests.")
 
 
 @dataclass(frozen=True, slots=True)

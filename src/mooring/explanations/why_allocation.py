@@ -59,12 +59,16 @@ def why_smt(decision: Decision, circumstances: Circumstances) -> Reason:
     need, group = checked.need, checked.group
     asks = f"{who(checked.container)} requests {plural(need, 'exclusive CPU')}"
     if need % group:
+        topology, plugins = circumstances.settings.topology, circumstances.settings.plugins
+        cores = f"whole cores of {group}"
+        if topology is not None and any(mask.bit_count() != group for mask in topology.cores.values()):
+            left = plugins is not None and plugins.counts_cores
+            cores += " (of the cores that plugins leave)" if left else " (the average of this machine's cores)"
         below, above = need // group * group, (need // group + 1) * group
         advice = f"request {below} or {above}" if below else f"request {above}"
         return Reason(
             code.NO_WHOLE_CORES,
-            f"{asks}, but full-pcpus-only allocates whole cores of {group}{_by_average(circumstances, group)}: "
-            f"{advice}.",
+            f"{asks}, but full-pcpus-only allocates {cores}: {advice}.",
             "Request whole cores, or a fraction such as 900m to run in the shared pool.",
         )
     init = [container.name for container in circumstances.pod.containers if container.kind is ContainerKind.INIT]
@@ -76,14 +80,6 @@ def why_smt(decision: Decision, circumstances: Circumstances) -> Reason:
         f"CPU{uncounted}.",
         "Request fewer CPUs, remove a pod, or reserve whole cores.",
     )
-
-
-def _by_average(circumstances: Circumstances, group: int) -> str:
-    topology = circumstances.settings.topology
-    if topology is None or all(mask.bit_count() == group for mask in topology.cores.values()):
-        return ""
-    counted = circumstances.settings.plugins is not None and circumstances.settings.plugins.counts_cores
-    return " (of the cores that plugins leave)" if counted else " (the average of this machine's cores)"
 
 
 def why_unexpected(decision: Decision, circumstances: Circumstances) -> Reason:

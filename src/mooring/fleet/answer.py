@@ -20,7 +20,7 @@ from msgspec import structs
 from mooring.explanations.phrases import duration
 from mooring.fleet import documents
 from mooring.fleet.cluster import REMADE, PodPhase, Record
-from mooring.fleet.relocation.moves import causes
+from mooring.fleet.nodes import causes
 from mooring.fleet.simulation import Simulation
 
 MOST_KINDS: Final = 100
@@ -41,6 +41,16 @@ def answer_of(result: Simulation) -> documents.FleetDocument:
     """Return what a simulation came to, but for single pods, which :func:`with_pods` adds."""
     counted = Counter(record.fate for record in result.records)
     aligned = Counter(record.numa_nodes for record in result.records if record.numa_nodes)
+    groups = {one.name: documents.FleetGroupPart(one.name, one.count, 0, {}) for one in result.cluster.groups}
+    for record in result.records:
+        if record.node is not None and record.fate is not PodPhase.HELD:
+            group = groups[result.nodes.table.members[record.node].group.name]
+            if record.fate is PodPhase.REFUSED:
+                group.refused[record.code] = group.refused.get(record.code, 0) + 1
+            else:
+                group.admitted += 1
+    for group in groups.values():
+        group.refused = dict(sorted(group.refused.items()))
     return documents.FleetDocument(
         cluster=result.cluster.name,
         work=result.work.name,
@@ -49,7 +59,7 @@ def answer_of(result: Simulation) -> documents.FleetDocument:
         nodes=sum(group.count for group in result.cluster.groups),
         pods=documents.FatesPart(*(counted[fate] for fate in PodPhase)),
         waited=waited_of([one for record in result.records if (one := record.waited) is not None]),
-        groups=_groups(result),
+        groups=list(groups.values()),
         uses=list(_uses(result)),
         runaways={name: times for one in result.controllers for name, times in one.runaways.items()},
         failed_jobs=[one.workload.name for one in result.controllers if one.given_up],
@@ -122,22 +132,6 @@ def joined_periods(
         count = sum(period.admitted for period in some)
         waited = duration(max(period.waited.percentile99 for period in some)) if count else "–"
         yield duration(some[-1].ends), last.running, last.waiting, count, refused, waited
-
-
-def _groups(result: Simulation) -> list[documents.FleetGroupPart]:
-    members = result.nodes.table.members
-    found = {one.name: documents.FleetGroupPart(one.name, one.count, 0, {}) for one in result.cluster.groups}
-    for record in result.records:
-        if record.node is None:
-            continue
-        group = found[members[record.node].group.name]
-        if record.fate is PodPhase.REFUSED:
-            group.refused[record.code] = group.refused.get(record.code, 0) + 1
-        elif record.fate is not PodPhase.HELD:
-            group.admitted += 1
-    for group in found.values():
-        group.refused = dict(sorted(group.refused.items()))
-    return list(found.values())
 
 
 def _uses(result: Simulation) -> Iterator[documents.UsePart]:

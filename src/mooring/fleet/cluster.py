@@ -8,7 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.pod import Container, Pod
+from mooring.engine.core.pod import Pod
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.kubelet.events import Offline, Online, Resizing, Restart
 from mooring.engine.kubelet.kubelet import Kubelet
@@ -201,20 +201,10 @@ def asked_of(
     >>> asked_of(Pod("1", "web")).requests
     {}
     """
-    return PodDemand(shape_of(pod), fields, pod.priority, relations, preempts, _scored(pod), is_plain(pod))
-
-
-def _scored(pod: Pod) -> dict[str, int]:
-    filled = tuple(_with_unset(one) for one in pod.containers)
-    amounts = pod_requests(
-        Pod(pod.uid, pod.name, pod.namespace, filled, resources=pod.resources, overhead=pod.overhead)
-    )
-    return {name: amounts.get(name, 0) for name in UNSET}
-
-
-def _with_unset(container: Container) -> Container:
-    missing = {name: amount for name, amount in UNSET.items() if name not in container.requests}
-    return replace(container, requests={**missing, **container.requests}) if missing else container
+    filled = tuple(replace(one, requests={**UNSET, **one.requests}) for one in pod.containers)
+    amounts = pod_requests(replace(pod, containers=filled))
+    scored = {name: amounts.get(name, 0) for name in UNSET}
+    return PodDemand(shape_of(pod), fields, pod.priority, relations, preempts, scored, is_plain(pod))
 
 
 REMADE: Final = "~"

@@ -22,12 +22,12 @@ with lazily():
     from mooring.engine.releases import catalog
     from mooring.fleet import event_files, work_files
     from mooring.fleet import live_objects as budgets
-    from mooring.fleet.relocation import fit
+    from mooring.fleet.relocation import answers
     from mooring.fleet.scheduler import strategy
     from mooring.inputs.configuration import node_configuration
     from mooring.inputs.decoding import documents
     from mooring.inputs.pods import pod_relations
-    from mooring.published import cluster_access as access
+    from mooring.published import cluster_objects
     from mooring.views.html import document as pages
     from mooring.views.svg import plot as plots
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from mooring.engine.kubelet.events import Restart
     from mooring.fleet.cluster import NodeCluster, Work
     from mooring.fleet.live_cluster import LiveCluster
-    from mooring.fleet.relocation.fit import FitQuestion
+    from mooring.fleet.relocation.answers import FitQuestion
     from mooring.fleet.scheduler.strategy import Strategy
     from mooring.views.svg.plot import Plot
 
@@ -121,7 +121,8 @@ class FleetOptions:
         if bool(self.cluster) == self.live:
             raise click.UsageError("give one of --cluster and --live")
         if self.live:
-            return event_files.live(access.read_cluster(self.kubeconfig, self.context), self.config, self.machines)
+            objects = cluster_objects.read_cluster(self.kubeconfig, self.context)
+            return event_files.live(objects, self.config, self.machines)
         if self.kubeconfig or self.context:
             raise click.UsageError("--kubeconfig and --context need --live")
         return event_files.load_cluster(self.cluster, self.config, self.machines)
@@ -293,7 +294,7 @@ def fit_question(files: tuple[str, ...], replicas: int | None, movable: str, *, 
     wanted = budgets.requirements_of_text(movable, "--movable") if movable else ()
     selector = pod_relations.PodSelector(None, wanted)
     count = max(work.pods, 1) if replicas is None else replicas
-    return fit.FitQuestion(work.asking[0].name, asked, count, selector, moves)
+    return answers.FitQuestion(work.asking[0].name, asked, count, selector, moves)
 
 
 def new_kubelet(version: str, config: tuple[str, ...]) -> Restart:

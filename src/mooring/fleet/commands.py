@@ -24,7 +24,7 @@ with lazily():
     from mooring.answers.base.changes import configuration
     from mooring.cli import terminal
     from mooring.fleet import answer, nodes, page, ranking, simulation, text, trials
-    from mooring.fleet.relocation import drain, fit
+    from mooring.fleet.relocation import answers
     from mooring.fleet.relocation import text as texts
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ def fit_command(
     """
     question = common.fit_question(files, replicas, movable, moves=moves)
     live = inputs.read()
-    answer = fit.fit(live, question, inputs.seed)
+    answer = answers.fit(live, question, inputs.seed)
     if form == "json":
         answer.fixed = dict(sorted(answer.fixed.items()))
     if form == "evictions":
@@ -284,9 +284,9 @@ def drain_command(
     Exit code 1 when a pod finds none.
     """
     live = inputs.read()
-    answer = drain.drain(live, nodes, common.chosen_strategy(scoring, extender=extender), inputs.seed)
+    answer = answers.drain(live, nodes, common.chosen_strategy(scoring, extender=extender), inputs.seed)
     common.print_answer(form, to, answer, texts.drain_parts(answer, live.cluster.size))
-    return YES if drain.is_clean(answer.pods) else NO
+    return YES if answers.is_clean(answer.pods) else NO
 
 
 UPGRADE_EXAMPLES = """\b
@@ -338,6 +338,6 @@ def upgrade_command(
     new = common.new_kubelet(version, new_config)
     names = common.node_names(live, selector)
     strategy = common.chosen_strategy(scoring, extender=extender)
-    answer = drain.upgrade(live, names, new, strategy, unavailable, inputs.seed)
+    answer = answers.upgrade(live, names, new, strategy, unavailable, inputs.seed)
     common.print_answer(form, to, answer, texts.upgrade_parts(answer, live.cluster.size))
-    return YES if drain.is_clean(answer.pods) else NO
+    return YES if answers.is_clean(answer.pods) else NO

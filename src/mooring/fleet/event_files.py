@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from mooring.answers.base.changes.configuration import ConfigField, config_field
+from mooring.answers.base.changes.configuration import config_field
 from mooring.answers.base.trace import trace_machine
 from mooring.engine.core.config import CPU_HOTPLUG, KubeletConfig
 from mooring.engine.core.errors import InputError
@@ -34,9 +34,9 @@ from mooring.inputs.decoding import fields as reading
 from mooring.inputs.decoding.documents import load_documents, located
 from mooring.inputs.node_groups import NodeGroup, groups_in, single_cluster
 from mooring.inputs.pods.pods import cpu_list, resizing
-from mooring.inputs.pods.recordings import RecordedNode, node_histories
+from mooring.inputs.pods.scenario import RecordedNode, node_histories
 from mooring.inputs.pods.scheduling_fields import taints_at
-from mooring.published.cluster_archive import ClusterObjects, cluster_objects, has_nodes, is_archive, load_objects
+from mooring.published.cluster_objects import ClusterObjects, cluster_objects, has_nodes, is_archive, load_objects
 
 if TYPE_CHECKING:
     from mooring.fleet.work_files import Kinds
@@ -166,8 +166,9 @@ class _Reader:
             found = self._restarts.get(key)
             if found is None:
                 config = before
-                for text in texts:
-                    config = _field(text, release or member.group.mooring.release.name).changed(config)
+                with reading.within("set"):
+                    for text in texts:
+                        config = config_field(text, release or member.group.mooring.release.name).changed(config)
                 found = self._restarts[key] = Restart(
                     config if texts else None, release_of(release, "release") if release else None
                 )
@@ -182,11 +183,6 @@ class _Reader:
             cpus = cpu_list(reading.name_at(content, "cpus"), "cpus")
             return Offline(cpus) if action == _OFFLINE else Online(cpus)
         return clusters.NodeAction(action)
-
-
-def _field(text: str, release: str) -> ConfigField:
-    with reading.within("set"):
-        return config_field(text, release)
 
 
 def recorded_arrivals(path: str, kinds: Kinds, findings: list[str]) -> list[PodArrival]:
@@ -257,16 +253,12 @@ def recorded_cluster(path: str) -> clusters.NodeCluster:
         groups.append(replace(group, name=name, count=len(members)))
         for index, history in enumerate(members):
             node = name if len(members) == 1 else f"{name}-{index}"
-            events += _restarts(history, node, begins)
+            events += [
+                clusters.NodeEvent(max(one.at - begins, 0.0), node, one.step)
+                for one in history.steps
+                if isinstance(one.step, Restart)
+            ]
     return clusters.NodeCluster(path, tuple(groups), (), tuple(sorted(events, key=lambda one: one.at)))
-
-
-def _restarts(history: RecordedNode, node: str, begins: float) -> Sequence[clusters.NodeEvent]:
-    return [
-        clusters.NodeEvent(max(one.at - begins, 0.0), node, one.step)
-        for one in history.steps
-        if isinstance(one.step, Restart)
-    ]
 
 
 def load_cluster(path: str, config: tuple[str, ...] = (), machines: tuple[str, ...] = ()) -> LiveCluster:
@@ -289,7 +281,13 @@ def load_cluster(path: str, config: tuple[str, ...] = (), machines: tuple[str, .
     with located(document):
         content = reading.as_mapping(document.content)
         name = reading.text_at(reading.mapping_at(content, "metadata"), "name") or document.file
-        cluster = clusters.NodeCluster(name, groups_in(document, config), tuple(_other_releases(content)))
+        groups, findings = groups_in(document, config), list[str]()
+        for group in map(reading.as_mapping, reading.list_at(content, "groups")):
+            # What is to be known of kubelets of releases that are not
+            version = KubeletVersion(reading.text_at(group, "release"), "release")
+            named = f"group {reading.name_at(group, 'name')}"
+            findings += [f"{named}: {one.subject} {one.message}" for one in chosen_release([version]).findings]
+        cluster = clusters.NodeCluster(name, groups, tuple(findings))
         cluster = replace(cluster, events=cluster_events(reading.list_at(content, "events"), cluster))
         return LiveCluster(cluster, {one.name: () for one in cluster.members()}, ())
 
@@ -302,12 +300,3 @@ def live(objects: ClusterObjects, config: tuple[str, ...], machines: tuple[str, 
     """
     known = [one for file in config for one in load_documents(file)]
     return live_cluster(objects, named_machines(machines), known)
-
-
-def _other_releases(content: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is to be known of kubelets of releases that are not."""
-    for entry in reading.list_at(content, "groups"):
-        group = reading.as_mapping(entry)
-        version = KubeletVersion(reading.text_at(group, "release"), "release")
-        for one in chosen_release([version]).findings:
-            yield f"group {reading.name_at(group, 'name')}: {one.subject} {one.message}"

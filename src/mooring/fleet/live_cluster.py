@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mooring.engine.core.errors import InputError
@@ -25,71 +25,19 @@ from mooring.engine.releases.catalog import KubeletVersion, chosen_release
 from mooring.explanations.phrases import plural
 from mooring.fleet import live_objects
 from mooring.fleet.cluster import NodeCluster, RunningNode, offered
-from mooring.fleet.live_objects import DisruptionBudget, LivePod, disruption_budgets, live_pod
+from mooring.fleet.live_objects import LivePod, live_pod, protected_pods
 from mooring.inputs.configuration.node_configuration import configuration_of
 from mooring.inputs.decoding.fields import Document
 from mooring.inputs.node_groups import NodeGroup
 from mooring.inputs.pods.defaults import PodGates
-from mooring.inputs.pods.pod_relations import ZONE
-from mooring.published.cluster_archive import BUDGET, NODE, POD, ClusterObjects
+from mooring.inputs.pods.pod_relations import ZONE, PodSelector
+from mooring.published.cluster_objects import BUDGET, NODE, POD, ClusterObjects
 from mooring.published.facts_document import digest_of, facts_of
 from mooring.published.objects import FACTS, STATE, NodeFacts, NodeState, object_name, state_of
 from mooring.published.possible_kubelets import NodeFaults, NodeKnowledge, possible_kubelets, unjudged
 from mooring.published.restored import NodeKind, kind_of
 
 _MOST_NAMED: Final = 3
-
-
-@dataclass(slots=True)
-class Assumed:
-    """What is taken for granted, counted."""
-
-    machines: Counter[str] = field(default_factory=Counter)
-    """Kind of the nodes whose machine is from the table or the person."""
-    configurations: int = 0
-    """Nodes whose kubelet's configuration is not known."""
-    placed: int = 0
-    """Pods that hold something, and that no published state names."""
-    unplaced: list[str] = field(default_factory=list)
-    """Pods of which the engine would refuse one in this order."""
-    elsewhere: int = 0
-    """Pods that are bound to nodes that are not listed."""
-    left_out: dict[str, str] = field(default_factory=dict)
-    """Node of which nothing can be said -> the reason."""
-    releases: Counter[str] = field(default_factory=Counter)
-    """What is said of kubelets of other releases."""
-    claiming: int = 0
-    """Running pods with claims for which their node's state has no CPUs."""
-
-    def findings(self, waiting: int, ignored: Mapping[str, int]) -> Iterator[str]:
-        """Yield what a reader has to know."""
-        for kind, count in sorted(self.machines.items()):
-            yield f"the machine of {plural(count, 'node')} is that of {kind}"
-        if self.configurations:
-            kubelets = plural(self.configurations, "kubelet")
-            yield f"the configuration of {kubelets} is not known: its defaults are taken, --config names another"
-        if self.placed:
-            own, order = ("its own is", "its start") if self.placed == 1 else ("their own are", "their start")
-            yield (
-                f"{plural(self.placed, 'running pod')} with CPUs, memory or devices of {own} named by no "
-                f"published state: admitted in the order of {order}"
-            )
-        if self.unplaced:
-            named = ", ".join(self.unplaced[:_MOST_NAMED])
-            pods = plural(len(self.unplaced), "running pod")
-            yield f"{pods} would be refused in that order, counted in sums only: {named}"
-        for message, count in sorted(self.releases.items()):
-            yield f"{plural(count, 'kubelet')}: {message}"
-        for name, reason in sorted(self.left_out.items()):
-            yield f"node {name} is left out: {reason}"
-        if self.elsewhere:
-            yield f"{plural(self.elsewhere, 'pod')} on nodes that are not listed left out"
-        if waiting:
-            yield f"{plural(waiting, 'pod')} without a node left out"
-        if self.claiming:
-            yield f"{plural(self.claiming, 'running pod')} with claims that are assumed to take no CPU (MOOR-549)"
-        for name, count in sorted(ignored.items()):
-            yield f"{plural(count, 'pod')} {'has' if count == 1 else 'have'} {name}, which is not simulated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +47,12 @@ class LiveCluster:
     cluster: NodeCluster
     pods: Mapping[str, tuple[LivePod, ...]]
     """Name of a node -> its pods, in the order of their start; under the empty name those that wait."""
-    budgets: tuple[DisruptionBudget, ...]
-    """Of all namespaces."""
+    protected: tuple[PodSelector, ...]
+    """The pods of which a PodDisruptionBudget lets none be evicted now."""
+
+    def keeps(self, pod: LivePod) -> bool:
+        """Tell whether a PodDisruptionBudget keeps a pod from being evicted now."""
+        return any(one.matches(pod.pod.namespace, pod.labels) for one in self.protected)
 
 
 _Described = tuple[Machine, NodeKind, NodeState]
@@ -132,7 +84,23 @@ class _Reading:
         self._objects, self._named, self._config = objects, named, config
         self._kinds: dict[str, NodeKind | str] = {}
         self._empty: dict[str, StateTexts] = {}
-        self._assumed = Assumed()
+        # What is taken for granted, counted
+        self._machines: Counter[str] = Counter()
+        """Kind of the nodes whose machine is from the table or the person."""
+        self._configurations = 0
+        """Nodes whose kubelet's configuration is not known."""
+        self._placed = 0
+        """Pods that hold something, and that no published state names."""
+        self._unplaced: list[str] = []
+        """Pods of which the engine would refuse one in this order."""
+        self._elsewhere = 0
+        """Pods that are bound to nodes that are not listed."""
+        self._left_out: dict[str, str] = {}
+        """Node of which nothing can be said -> the reason."""
+        self._releases: Counter[str] = Counter()
+        """What is said of kubelets of other releases."""
+        self._claiming = 0
+        """Running pods with claims for which their node's state has no CPUs."""
         self._unknown: dict[str, list[str]] = {}
         self._states = {object_name(one): one for one in objects.of(STATE)}
         self._facts = {object_name(one): one for one in objects.of(FACTS)}
@@ -150,11 +118,11 @@ class _Reading:
         nodes = [live_objects.node_object(content, self._objects.source) for content in self._objects.of(NODE)]
         live_objects.check_names((node.name for node in nodes), "node", self._objects.source)
         listed = {"", *(node.name for node in nodes)}
-        self._assumed.elsewhere = sum(len(found) for name, found in self._bound.items() if name not in listed)
+        self._elsewhere = sum(len(found) for name, found in self._bound.items() if name not in listed)
         for node in sorted(nodes, key=lambda one: one.name):
             described = self._described(node)
             if isinstance(described, str):
-                self._assumed.left_out[node.name] = described
+                self._left_out[node.name] = described
             elif described is not None:
                 facts = described[1].facts
                 pods[node.name] = self._pods_of(node.name, PodGates.of_node(facts.config, facts.mooring))
@@ -171,7 +139,7 @@ class _Reading:
         live_objects.check_names((one.name for found in pods.values() for one in found), "pod", self._objects.source)
         if not groups:
             raise InputError(
-                f"nothing can be said about any node: {next(iter(self._assumed.left_out.values()), 'there is none')}",
+                f"nothing can be said about any node: {next(iter(self._left_out.values()), 'there is none')}",
                 source=self._objects.source,
                 remedy="let mooring publish run on the nodes, or name their machines with --machine",
             )
@@ -184,10 +152,10 @@ class _Reading:
         cluster = NodeCluster(
             self._objects.source,
             tuple(groups),
-            (*self._objects.unread, *self._assumed.findings(len(pods[""]), ignored)),
+            (*self._objects.unread, *self._findings(len(pods[""]), ignored)),
             now=now,
         )
-        return LiveCluster(cluster, pods, disruption_budgets(self._objects.of(BUDGET), self._objects.source))
+        return LiveCluster(cluster, pods, protected_pods(self._objects.of(BUDGET), self._objects.source))
 
     def _pods_of(self, node: str, gates: PodGates) -> tuple[LivePod, ...]:
         source = self._objects.source
@@ -212,15 +180,15 @@ class _Reading:
             self._unknown.setdefault(live_objects.instance_type(node), []).append(node.name)
             return None
         by_name = any(one.is_of(node) for one in self._named)
-        self._assumed.machines["--machine" if by_name else f"instance type {live_objects.instance_type(node)}"] += 1
+        self._machines["--machine" if by_name else f"instance type {live_objects.instance_type(node)}"] += 1
         chosen = chosen_release([KubeletVersion(node.version, f"node {node.name}")], nearest=True)
-        self._assumed.releases.update(one.message for one in chosen.findings)
+        self._releases.update(one.message for one in chosen.findings)
         told = self._objects.configz.get(node.name)
         if told is not None:
             documents = [Document(dict(told), f"configuration of node {node.name}", 1, 1)]
         else:
             documents = list(self._config)
-            self._assumed.configurations += not documents
+            self._configurations += not documents
         configuration = configuration_of(documents, machine=machine.info)
         facts = NodeFacts(machine.info, configuration.kubelet, replace(configuration.mooring, release=chosen.release))
         digest = digest_of(facts)
@@ -244,14 +212,12 @@ class _Reading:
     ) -> None:
         kubelet = self._kubelet(described, pods)
         if isinstance(kubelet, str):
-            self._assumed.left_out[node.name] = kubelet
+            self._left_out[node.name] = kubelet
             return
-        self._assumed.unplaced += [
-            one.name for one in pods if not is_plain(one.pod) and one.uid not in kubelet.node.active
-        ]
+        self._unplaced += [one.name for one in pods if not is_plain(one.pod) and one.uid not in kubelet.node.active]
         held = {(one.namespace, one.name) for one in claims_of(kubelet.node.cpu).values()}
         claims = [{(one.pod.namespace, name) for name in one.pod.claims} for one in pods]
-        self._assumed.claiming += sum(not one <= held for one in claims)
+        self._claiming += sum(not one <= held for one in claims)
         machine, kind, state = described
         facts = kind.facts
         groups.append(
@@ -277,7 +243,7 @@ class _Reading:
         named = {key.uid for key in state.pods if key.uid}
         nameless = {(key.namespace, key.name) for key in state.pods if not key.uid}
         new = [one for one in pods if one.uid not in named and (one.pod.namespace, one.pod.name) not in nameless]
-        self._assumed.placed += sum(not is_plain(one.pod) for one in new)
+        self._placed += sum(not is_plain(one.pod) for one in new)
         by_uid |= {one.uid: without_status(one.pod) for one in new}
         leaving = [one.uid for one in pods if one.leaving]
         situation = NodeKnowledge(kind, state, by_uid, leaving, [one.uid for one in new])
@@ -290,3 +256,33 @@ class _Reading:
         # From now on they have their statuses: a restart reads them.
         told = {one.uid: one.pod for one in new if one.uid in kubelet.node.active}
         return replace(kubelet, node=replace(kubelet.node, active={**kubelet.node.active, **told}))
+
+    def _findings(self, waiting: int, ignored: Mapping[str, int]) -> Iterator[str]:
+        """Yield what a reader has to know."""
+        for kind, count in sorted(self._machines.items()):
+            yield f"the machine of {plural(count, 'node')} is that of {kind}"
+        if self._configurations:
+            kubelets = plural(self._configurations, "kubelet")
+            yield f"the configuration of {kubelets} is not known: its defaults are taken, --config names another"
+        if self._placed:
+            own, order = ("its own is", "its start") if self._placed == 1 else ("their own are", "their start")
+            yield (
+                f"{plural(self._placed, 'running pod')} with CPUs, memory or devices of {own} named by no "
+                f"published state: admitted in the order of {order}"
+            )
+        if self._unplaced:
+            named = ", ".join(self._unplaced[:_MOST_NAMED])
+            pods = plural(len(self._unplaced), "running pod")
+            yield f"{pods} would be refused in that order, counted in sums only: {named}"
+        for message, count in sorted(self._releases.items()):
+            yield f"{plural(count, 'kubelet')}: {message}"
+        for name, reason in sorted(self._left_out.items()):
+            yield f"node {name} is left out: {reason}"
+        if self._elsewhere:
+            yield f"{plural(self._elsewhere, 'pod')} on nodes that are not listed left out"
+        if waiting:
+            yield f"{plural(waiting, 'pod')} without a node left out"
+        if self._claiming:
+            yield f"{plural(self._claiming, 'running pod')} with claims that are assumed to take no CPU (MOOR-549)"
+        for name, count in sorted(ignored.items()):
+            yield f"{plural(count, 'pod')} {'has' if count == 1 else 'have'} {name}, which is not simulated"

@@ -87,7 +87,10 @@ def node_object(content: Mapping[str, Any], source: str) -> NodeObject:
         taints = taints_at(spec)
         allocatable, capacity = (_amounts(status, part) for part in ("allocatable", "capacity"))
         cordoned = reading.flag_at(spec, "unschedulable", default=False)
-        closed = _CORDONED if cordoned else "" if _is_ready(status) else _NOT_READY
+        # A node without conditions was written by hand, and takes pods.
+        conditions = [reading.as_mapping(one) for one in reading.list_at(status, "conditions")]
+        ready = [reading.text_at(one, "status") for one in conditions if reading.text_at(one, "type") == "Ready"]
+        closed = _CORDONED if cordoned else "" if not ready or ready[0] == "True" else _NOT_READY
         return NodeObject(
             name,
             labels,
@@ -124,13 +127,6 @@ def _amounts(status: Mapping[str, Any], field: str) -> dict[str, int]:
         if one.nano < 0:
             raise InputError(f"must not be negative, but is {one}", field=f"{field}.{name}")
     return {name: one.milli if name == "cpu" else one.units for name, one in found.items()}
-
-
-def _is_ready(status: Mapping[str, Any]) -> bool:
-    """Tell whether a node takes pods; one without conditions was written by hand and does."""
-    conditions = [reading.as_mapping(one) for one in reading.list_at(status, "conditions")]
-    ready = [reading.text_at(one, "status") for one in conditions if reading.text_at(one, "type") == "Ready"]
-    return not ready or ready[0] == "True"
 
 
 INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
@@ -320,19 +316,6 @@ def live_pod(content: Mapping[str, Any], source: str, gates: PodGates = DEFAULT_
 EVERYTHING: Final = PodSelector(None, ())
 
 
-@dataclass(frozen=True, slots=True)
-class DisruptionBudget:
-    """A PodDisruptionBudget."""
-
-    selector: PodSelector
-    allowed: int
-    """Pods that may be evicted now."""
-
-    def blocks(self, pod: LivePod) -> bool:
-        """Tell whether it keeps a pod from being evicted now."""
-        return self.allowed < 1 and self.selector.matches(pod.pod.namespace, pod.labels)
-
-
 def requirements_of_text(text: str, option: str = "") -> tuple[Requirement, ...]:
     """Return the selector of an option, in kubectl's form with equality and existence.
 
@@ -346,26 +329,25 @@ def requirements_of_text(text: str, option: str = "") -> tuple[Requirement, ...]
     >>> all(one.meets({"app": "web"}) for one in requirements_of_text("app=web,tier!=db,!old"))
     True
     """
-    return tuple(_requirement_of_text(part.strip(), text, option) for part in text.split(","))
+    wanted = []
+    for part in map(str.strip, text.split(",")):
+        key, equals, value = part.replace("==", "=").partition("=")
+        if equals and key.endswith("!"):
+            found = Requirement(key[:-1], Operator.NOT_IN, (value,))
+        elif equals:
+            found = Requirement(key, Operator.IN, (value,))
+        elif part.startswith("!"):
+            found = Requirement(part[1:], Operator.DOES_NOT_EXIST)
+        else:
+            found = Requirement(part, Operator.EXISTS)
+        if not found.key or " " in found.key:
+            raise InputError(f"{text!r:.80} is not a selector", source=option, remedy="write app=web,tier!=db")
+        wanted.append(found)
+    return tuple(wanted)
 
 
-def _requirement_of_text(part: str, text: str, option: str) -> Requirement:
-    key, equals, value = part.replace("==", "=").partition("=")
-    if equals and key.endswith("!"):
-        found = Requirement(key[:-1], Operator.NOT_IN, (value,))
-    elif equals:
-        found = Requirement(key, Operator.IN, (value,))
-    elif part.startswith("!"):
-        found = Requirement(part[1:], Operator.DOES_NOT_EXIST)
-    else:
-        found = Requirement(part, Operator.EXISTS)
-    if not found.key or " " in found.key:
-        raise InputError(f"{text!r:.80} is not a selector", source=option, remedy="write app=web,tier!=db")
-    return found
-
-
-def disruption_budgets(contents: Iterable[Mapping[str, Any]], source: str) -> tuple[DisruptionBudget, ...]:
-    """Return the budgets among objects.
+def protected_pods(contents: Iterable[Mapping[str, Any]], source: str) -> tuple[PodSelector, ...]:
+    """Return the pods of the PodDisruptionBudgets that allow no disruption now.
 
     Raises:
         InputError: one is not valid.
@@ -376,5 +358,6 @@ def disruption_budgets(contents: Iterable[Mapping[str, Any]], source: str) -> tu
             metadata, spec, status = (mapping_at(content, part) for part in ("metadata", "spec", "status"))
             wanted = label_requirements(mapping_at(spec, "selector")) if spec.get("selector") is not None else None
             selector = PodSelector((text_at(metadata, "namespace", "default"),), wanted)
-            found.append(DisruptionBudget(selector, count_at(status, "disruptionsAllowed", 0)))
+            if count_at(status, "disruptionsAllowed", 0) < 1:
+                found.append(selector)
     return tuple(found)

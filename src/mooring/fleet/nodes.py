@@ -2,6 +2,8 @@
 
 Stranded capacity follows the fragmentation of "Beware of Fragmentation" (USENIX ATC 2023): of each node, what is free
 counts as lost for the share of the work's pods that the node cannot take, by the sums of the scheduler.
+
+What keeps nodes from taking one more pod.
 """
 
 from __future__ import annotations
@@ -9,14 +11,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 import numpy as np
 from msgspec import structs
 
 from mooring.engine.kubelet.start import emptied
+from mooring.explanations.codes import page
 from mooring.explanations.why import ADMITTED, Prediction
 from mooring.fleet.cluster import NodeCluster, PodDemand, Work, offers_of
-from mooring.fleet.documents import FleetSamplePart
+from mooring.fleet.documents import CausePart, FleetSamplePart, WaitCausePart
 from mooring.fleet.scheduler.strategy import friendly
 from mooring.fleet.scheduler.table import Amounts, NodeTable
 from mooring.fleet.states import KubeletChange, SharedState, SharedStates, resizing
@@ -289,3 +293,40 @@ class Sampler:
             for name in self._shown:
                 lost[name] += int(np.where(not_taking, free[name], 0).sum()) * count / total
         return FleetSamplePart(time, *counts, used, {name: round(amount) for name, amount in lost.items()})
+
+
+_CONSTRAINTS: Final = "taints, node selector or node affinity"
+_RELATIONS: Final = "affinity to pods or spread constraints"
+
+
+def obstacle(nodes: Nodes, place: int, asked: PodDemand) -> tuple[str, str] | None:
+    """Return why a node does not take a pod, with the code where its managers would refuse it; None when it does."""
+    table = nodes.table
+    member = table.members[place]
+    if not table.open[place]:
+        return (member.now.closed if member.now is not None else "") or "drained", ""
+    if (needed := asked.fields.features) and (undeclared := needed - member.group.declared):
+        return f"does not declare {', '.join(sorted(undeclared))}", ""
+    if not table.allowed(asked.fields)[place]:
+        return _CONSTRAINTS, ""
+    if not friendly(table, asked)[place]:
+        return _RELATIONS, ""
+    if lacking := table.lacking(asked, place):
+        return f"too little free {lacking}", ""
+    prediction = nodes.would(place, asked)
+    return None if prediction.admitted else (page(prediction.code).title, prediction.code)
+
+
+def causes(nodes: Nodes, asked: PodDemand) -> list[CausePart]:
+    """Return why nodes do not take one more pod, the causes that concern most nodes first."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for place, member in enumerate(nodes.table.members):
+        if (cause := obstacle(nodes, place, asked)) is not None:
+            found.setdefault(cause, []).append(member.name)
+    ordered = sorted(found.items(), key=lambda entry: (-len(entry[1]), entry[0][0]))
+    return [CausePart(*cause, names) for cause, names in ordered]
+
+
+def cause_words(cause: CausePart | WaitCausePart) -> str:
+    """Return a cause with its code, where it has one."""
+    return f"{cause.text} ({cause.code})" if cause.code else cause.text

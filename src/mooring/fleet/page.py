@@ -26,16 +26,15 @@ from mooring.answers.base.plan import Plan
 from mooring.answers.base.pods import story_of
 from mooring.engine.core.errors import clean
 from mooring.engine.kubelet.admit import AdmitMode
-from mooring.explanations.phrases import duration, requests_text, size
+from mooring.explanations.phrases import duration, requests_text
 from mooring.fleet.answer import created, joined_periods, unhappy, with_pods
 from mooring.fleet.charts import group_label, heatmap_svg, rows_for, time_chart_svg
 from mooring.fleet.cluster import PodPhase, Record
 from mooring.fleet.documents import FleetDocument
-from mooring.fleet.nodes import NodeHistory, NodesSeen
-from mooring.fleet.relocation.moves import cause_words
+from mooring.fleet.nodes import NodeHistory, NodesSeen, cause_words
 from mooring.fleet.simulation import Simulation
 from mooring.fleet.states import SharedState
-from mooring.views.build import CPUOwner
+from mooring.fleet.text import amount_words
 from mooring.views.decision import decision_view
 from mooring.views.html.document import page_text, script_text
 from mooring.views.report import UNSAFE
@@ -85,12 +84,23 @@ def fleet_page_text(answer: FleetDocument, result: Simulation, history: NodeHist
     # Two bytes for each state, low byte first: the number of its picture, 0 for one that is not drawn.
     drawn = np.array([[places.get(state.key, 0) for state in seen.states] for seen in history.moments], np.uint16)
     pictures = _pictures(result, history, states.values())
-    refused = _refused(result, history)
+    # The refusals that are explained: pods of one shape that nodes in one state refused
+    alike: dict[tuple[bytes, bytes], list[Record]] = {}
+    for record in result.records:
+        state = history.refused.get(record.arrival.name)
+        if record.fate is PodPhase.REFUSED and state is not None:
+            alike.setdefault((state.key, record.arrival.asked.shape.key), []).append(record)
+    refused = sorted(alike.values(), key=lambda records: -len(records))[:MOST_REFUSALS]
     stories = {
         PodPhase.REFUSED: {record.arrival.name: place for place, one in enumerate(refused) for record in one},
         PodPhase.WAITS: {name: place for place, one in enumerate(document.waits) for name in one.pods},
     }
-    told = [[*_pod(pod), stories.get(pod.fate, {}).get(pod.arrival.name, -1)] for pod in pods]
+    told = []
+    for pod in pods:
+        times = (None if at is None else round(at, 3) for at in (pod.arrival.at, pod.admitted, pod.ended))
+        name, node = pod.arrival.name, -1 if pod.node is None else pod.node
+        about = pod.code, requests_text(pod.arrival.asked.requests), stories.get(pod.fate, {}).get(name, -1)
+        told.append([clean(name), pod.fate.value, node, pod.place, *times, *about])
     percents = {name: (np.nan_to_num(found) * 100).round().astype(np.uint8) for name, found in shares.items()}
     data = {
         "apiVersion": "mooring/v1alpha1",
@@ -181,16 +191,6 @@ def _heat_svg(
     return heatmap_svg(title, line, moments, groups, alone=alone)
 
 
-def _refused(result: Simulation, history: NodeHistory) -> list[list[Record]]:
-    """Return the refusals that are explained: pods of one shape that nodes in one state refused."""
-    found: dict[tuple[bytes, bytes], list[Record]] = {}
-    for record in result.records:
-        state = history.refused.get(record.arrival.name)
-        if record.fate is PodPhase.REFUSED and state is not None:
-            found.setdefault((state.key, record.arrival.asked.shape.key), []).append(record)
-    return sorted(found.values(), key=lambda records: -len(records))[:MOST_REFUSALS]
-
-
 def _refusal(records: Sequence[Record], state: SharedState, places: Mapping[bytes, int]) -> dict[str, Any]:
     """Return why a node in a state refused these pods; the picture of the decision names the first."""
     first = records[0].arrival
@@ -238,16 +238,14 @@ def _pictures(result: Simulation, history: NodeHistory, states: Iterable[SharedS
     for state in states:
         group = groups[state.key]
         plan = Plan(group.machine, (), state.kubelet, state.kubelet, ())
-        owners = [_named(owner, names) for owner in owners_of(plan, state.kubelet)]
+        owners = []
+        for owner in owners_of(plan, state.kubelet):
+            kind, _, count = owner.uid.partition(".")
+            _, slash, container = owner.label.partition("/")
+            label = f"{names.get(kind, 'pod')} #{int(count or 0) + 1}"
+            owners.append(replace(owner, label=f"{label}{slash}{container}"))
         found.append(replace(plan_view(plan, owners), name=group.name))
     return found
-
-
-def _named(owner: CPUOwner, names: Mapping[str, str]) -> CPUOwner:
-    kind, _, count = owner.uid.partition(".")
-    container = owner.label.partition("/")[2]
-    label = f"{names.get(kind, 'pod')} #{int(count or 0) + 1}"
-    return replace(owner, label=f"{label}/{container}" if container else label)
 
 
 def _pods(records: Sequence[Record]) -> Sequence[Record]:
@@ -257,14 +255,6 @@ def _pods(records: Sequence[Record]) -> Sequence[Record]:
     calm = (PodPhase.RAN, PodPhase.RUNS, PodPhase.LEFT, PodPhase.EVICTED)
     kept = sorted(range(len(records)), key=lambda place: (records[place].fate in calm, place))[:MOST_PODS]
     return [records[place] for place in sorted(kept)]
-
-
-def _pod(pod: Record) -> list[object]:
-    created, admitted, ended = (
-        None if at is None else round(at, 3) for at in (pod.arrival.at, pod.admitted, pod.ended)
-    )
-    place, requests = -1 if pod.node is None else pod.node, requests_text(pod.arrival.asked.requests)
-    return [clean(pod.arrival.name), pod.fate.value, place, pod.place, created, admitted, ended, pod.code, requests]
 
 
 def _picture(svg: str) -> str:
@@ -297,11 +287,7 @@ def _timelines(document: FleetDocument) -> Iterator[str]:
             [amounts[use.resource] / use.offered * _PERCENT for amounts in found]
             for found in ([one.used for one in samples], [one.stranded for one in samples])
         )
-        amount = f"{use.offered:g}"
-        if use.resource == CPU:
-            amount = f"{use.offered / 1000:g} CPUs"
-        elif use.resource == "memory" or use.resource.startswith("hugepages-"):
-            amount = size(use.offered)
+        amount = amount_words(use.resource, use.offered) + (" CPUs" if use.resource == CPU else "")
         series = ("requested", "exclusive-0", used), ("stranded", "exclusive-5", lost)
         yield time_chart_svg(
             f"{clean(use.resource)} of {amount}", moments, series, lambda value: f"{value:.0f} %", _PERCENT

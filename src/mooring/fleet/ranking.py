@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
 from statistics import fmean, stdev
-from typing import Final
+from typing import Final, TypeAlias
 
 from mooring.answers.base.changes.configuration import config_field
 from mooring.engine.core.errors import InputError
@@ -45,7 +45,13 @@ def variants(
     Raises:
         InputError: a setting cannot be understood.
     """
-    fields = [_values(text) for text in settings]
+    fields = []
+    for text in settings:
+        field, separator, values = text.partition("=")
+        if not field or not separator:
+            remedy = "write topologyManagerPolicy=restricted,none"
+            raise InputError(f"{text!r:.60} is not FIELD=VALUE", source="--set", remedy=remedy)
+        fields.append([f"{field}={value}" for value in values.split(",")])
     trials = []
     for chosen in itertools.product(*fields):
         changed = cluster
@@ -55,15 +61,6 @@ def variants(
             name = ", ".join((*chosen, strategy.name))
             trials += [FleetTrial(name, changed, work, strategy, seed + number) for number, work in enumerate(works)]
     return trials
-
-
-def _values(text: str) -> list[str]:
-    field, separator, values = text.partition("=")
-    if not field or not separator:
-        raise InputError(
-            f"{text!r:.60} is not FIELD=VALUE", source="--set", remedy="write topologyManagerPolicy=restricted,none"
-        )
-    return [f"{field}={value}" for value in values.split(",")]
 
 
 def _group_with(group: NodeGroup, text: str) -> NodeGroup:
@@ -78,13 +75,9 @@ _T95 = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 """Quantiles of Student's distribution for 1 to 9 degrees of freedom; about 2 beyond."""
 
 
-@dataclass(frozen=True, slots=True)
-class SeedSpread:
-    """A figure over several seeds."""
-
-    mean: float
-    margin: float
-    """Half the width of the interval that holds the mean with 95 % confidence; 0 where there is one seed."""
+SeedSpread: TypeAlias = tuple[float, float]
+"""The mean of a figure over several seeds, and half the width of the interval that holds it with 95 % confidence; 0
+where there is one seed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +98,14 @@ class Ranked:
 def spread(values: Iterable[float]) -> SeedSpread:
     """Return mean and margin of a figure over seeds.
 
-    >>> spread([4.0, 6.0]).mean
+    >>> spread([4.0, 6.0])[0]
     5.0
     """
     found = list(values)
     if len(found) <= 1:
-        return SeedSpread(found[0] if found else 0.0, 0.0)
+        return (found[0] if found else 0.0), 0.0
     quantile = _T95[len(found) - 2] if len(found) - 2 < len(_T95) else 2.0
-    return SeedSpread(fmean(found), quantile * stdev(found) / sqrt(len(found)))
+    return fmean(found), quantile * stdev(found) / sqrt(len(found))
 
 
 def ranked(figures: Iterable[Figures]) -> list[Ranked]:
@@ -121,7 +114,7 @@ def ranked(figures: Iterable[Figures]) -> list[Ranked]:
     for one in figures:
         found.setdefault(one.trial.variant, []).append(one)
     rows = [Ranked(name, len(some), *(spread(map(one, some)) for one in _FIGURES)) for name, some in found.items()]
-    return sorted(rows, key=lambda row: (-row.admitted.mean, row.refused.mean, row.waited.mean))
+    return sorted(rows, key=lambda row: (-row.admitted[0], row.refused[0], row.waited[0]))
 
 
 _FIGURES: Final[tuple[Callable[[Figures], float], ...]] = (

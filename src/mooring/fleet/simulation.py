@@ -86,7 +86,10 @@ class Simulation:
                 choice = self._scheduler.choose(asked)
                 for code, count in choice.causes:
                     self.filtered[code] = self.filtered.get(code, 0) + count
-                node = self._make_room(waiting) if choice.node is None else choice.node
+                node = choice.node
+                if node is None and (found := self._scheduler.preempt(asked)) is not None:
+                    node, victims = found
+                    self.preempt(node, victims)
                 if node is None:
                     self._queue.park(waiting)
                     continue
@@ -234,14 +237,6 @@ class Simulation:
             self._queue.add(waiting)
         else:
             self.at(waiting.ready, lambda: self._queue.add(waiting))
-
-    def _make_room(self, waiting: WaitingPod) -> int | None:
-        """Evict pods of lower priority for one that fits nowhere; return the node, None where that does not help."""
-        found = self._scheduler.preempt(waiting.arrival.asked)
-        if found is None:
-            return None
-        self.preempt(found.node, found.victims)
-        return found.node
 
     def preempt(self, node: int, victims: Iterable[PlacedPod]) -> None:
         """Evict pods from a node for one of higher priority."""

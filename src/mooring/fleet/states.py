@@ -189,7 +189,22 @@ class SharedStates:
 
     def admit(self, state: SharedState, shape: PodShape) -> StateAnswer:
         """Return what a node does with a pod."""
-        return self._admitted.of((state.key, shape.key), lambda: self._ask(state, shape))
+
+        def ask() -> StateAnswer:
+            self.asked += 1
+            # Return the first name for a pod of a shape that no pod of the state has
+            stem, number = shape.key.hex(), 0
+            while f"{stem}.{number}" in state.held:
+                number += 1
+            name = f"{stem}.{number}"
+            after, prediction = predicted(state.kubelet, replace(shape.pod, uid=name, name=name))
+            if not prediction.admitted:
+                return prediction, state, ""
+            # What a refused pod leaves behind is gone before the next one is asked about, and so is it here.
+            held = {**state.held, name: held_text(after.node, name)}
+            return prediction, self._shared(state.kind, after, held), name
+
+        return self._admitted.of((state.key, shape.key), ask)
 
     def would(self, state: SharedState, shape: PodShape) -> Prediction:
         """Return what a node would do with a pod, asked once for all states of a view."""
@@ -237,20 +252,6 @@ class SharedStates:
             return self._shared(kind, kubelet, held_by(kubelet)), refused, outcome.message
 
         return self._changed.of((state.key, tuple((place, shape.key) for place, shape in pods), key), ask)
-
-    def _ask(self, state: SharedState, shape: PodShape) -> StateAnswer:
-        self.asked += 1
-        # Return the first name for a pod of a shape that no pod of the state has
-        stem, number = shape.key.hex(), 0
-        while f"{stem}.{number}" in state.held:
-            number += 1
-        name = f"{stem}.{number}"
-        after, prediction = predicted(state.kubelet, replace(shape.pod, uid=name, name=name))
-        if not prediction.admitted:
-            return prediction, state, ""
-        # What a refused pod leaves behind is gone before the next one is asked about, and so is it here.
-        held = {**state.held, name: held_text(after.node, name)}
-        return prediction, self._shared(state.kind, after, held), name
 
     def _shared(self, kind: str, kubelet: Kubelet, held: Mapping[str, str]) -> SharedState:
         cpu = kubelet.node.cpu

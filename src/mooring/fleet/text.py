@@ -16,9 +16,8 @@ from mooring.fleet.answer import admitted, created, joined_periods, unhappy
 from mooring.fleet.cluster import PodDemand, PodPhase, Work
 from mooring.fleet.controllers import MOST_REMADE
 from mooring.fleet.documents import FatesPart, FleetDocument
-from mooring.fleet.nodes import Nodes
+from mooring.fleet.nodes import Nodes, cause_words, causes
 from mooring.fleet.ranking import Goal, SeedSpread, Size, ranked
-from mooring.fleet.relocation.moves import cause_words, causes
 from mooring.fleet.simulation import Simulation
 from mooring.fleet.trials import Figures
 from mooring.views.console import new_table
@@ -88,6 +87,17 @@ def fleet_parts(answer: FleetDocument, result: Simulation, *, wide: bool) -> Ite
     yield from _pods(result, len(result.records) if wide else _MOST_PODS)
 
 
+def amount_words(resource: str, amount: int) -> str:
+    """Return an amount that nodes offer: CPUs, bytes, or pieces.
+
+    >>> amount_words("cpu", 1500), amount_words("memory", 2**30), amount_words("example.com/gpu", 8)
+    ('1.5', '1 GiB', '8')
+    """
+    if resource == "cpu":
+        return f"{amount / 1000:g}"
+    return size(amount) if resource == "memory" or resource.startswith("hugepages-") else str(amount)
+
+
 def alignment_words(aligned: Mapping[str, int]) -> str:
     """Return how many NUMA nodes lie under pods with CPUs, devices or memory of their own.
 
@@ -140,7 +150,7 @@ def _uses(answer: FleetDocument) -> RenderableType:
     table = new_table("resource", "offered", "mean", "most", "stranded", right=(1, 2, 3, 4))
     for use in answer.uses:
         shares = [f"{share:.1%}" for share in (use.mean, use.most, use.stranded)]
-        table.add_row(use.resource, _amount(use.resource, use.offered), *shares)
+        table.add_row(use.resource, amount_words(use.resource, use.offered), *shares)
     return table
 
 
@@ -151,12 +161,6 @@ def _periods(answer: FleetDocument) -> RenderableType:
         causes = ", ".join(f"{clean(group)} {code} {count}" for (group, code), count in sorted(refused.items()))
         table.add_row(until, *map(str, (*counts, refused.total() or "–")), waited, causes)
     return table
-
-
-def _amount(resource: str, amount: int) -> str:
-    if resource == "cpu":
-        return f"{amount / 1000:g}"
-    return size(amount) if resource == "memory" or resource.startswith("hugepages-") else str(amount)
 
 
 def _listed(heading: str, found: Sequence[str]) -> Iterator[RenderableType]:
@@ -212,8 +216,8 @@ def comparison_parts(cluster: str, work: Work, figures: Sequence[Figures]) -> It
             _figure(row.admitted),
             _figure(row.refused),
             _figure(row.without_node),
-            duration(row.waited.mean),
-            f"{row.stranded_cpus.mean:.1%}",
+            duration(row.waited[0]),
+            f"{row.stranded_cpus[0]:.1%}",
         )
     yield table
     yield Text("")
@@ -226,7 +230,8 @@ def comparison_parts(cluster: str, work: Work, figures: Sequence[Figures]) -> It
 
 
 def _figure(found: SeedSpread) -> str:
-    return f"{found.mean:g}" if not found.margin else f"{found.mean:.1f} ± {found.margin:.1f}"
+    mean, margin = found
+    return f"{mean:.1f} ± {margin:.1f}" if margin else f"{mean:g}"
 
 
 def _count(one: Figures) -> str:
@@ -278,8 +283,8 @@ def comparison_plot(cluster: str, work: Work, figures: Sequence[Figures]) -> Plo
                 str(number),
                 (f"{clean(row.variant)}{f' ({row.seeds} seeds)' if row.seeds > 1 else ''}",),
                 number == 1,
-                counts=(round(row.admitted.mean), round(row.refused.mean), round(row.without_node.mean)),
-                figures=(duration(row.waited.mean), f"{row.stranded_cpus.mean:.1%}"),
+                counts=(round(row.admitted[0]), round(row.refused[0]), round(row.without_node[0])),
+                figures=(duration(row.waited[0]), f"{row.stranded_cpus[0]:.1%}"),
             )
             for number, row in enumerate(rows, 1)
         ],

@@ -57,7 +57,10 @@ class Kinds:
         """
         spec = reading.mapping_at(content, "spec")
         fields, relations = scheduling_fields_of(content), pod_relations(content, owner)
-        self.ignored.update(fields.ignored, relations.ignored, _not_read(spec))
+        self.ignored.update(fields.ignored, relations.ignored, [_CLAIMS] if spec.get(_CLAIMS) else ())
+        # The API server sets the number; manifests have the name of the class alone.
+        if spec.get("priorityClassName") and spec.get("priority") is None:
+            self.ignored.add("priorityClassName without priority")
         preempts = reading.text_at(spec, "preemptionPolicy") != "Never"
         found = asked_of(pod, fields, relations, preempts=preempts)
         return self._known.setdefault(found.key, found)
@@ -96,14 +99,6 @@ class Kinds:
 _CLAIMS: Final = "resourceClaims"
 _ASSUMED: Final = {_CLAIMS: "which are assumed to take no CPU (MOOR-549)"}
 """Field that is read otherwise -> how."""
-
-
-def _not_read(spec: Mapping[str, Any]) -> Iterator[str]:
-    if spec.get(_CLAIMS):
-        yield _CLAIMS
-    # The API server sets the number; manifests have the name of the class alone.
-    if spec.get("priorityClassName") and spec.get("priority") is None:
-        yield "priorityClassName without priority"
 
 
 _KINDS: Final = {
@@ -154,7 +149,10 @@ def workload_of(
     spec, kind = reading.mapping_at(content, "spec"), _KINDS[reading.text_at(content, "kind")]
     pod, origin = pods[0]
     name = f"{pod.namespace}/{reading.text_at(reading.mapping_at(origin.content, 'metadata'), 'name')}"
-    owner = None if kind is ControllerKind.JOB else _selector(content, spec)
+    # By this selector the scheduler spreads the pods of a controller.
+    owner = None if kind is ControllerKind.JOB else reading.mapping_at(spec, "selector")
+    if content["kind"] == "ReplicationController":
+        owner = {"matchLabels": owner}
     asked = kinds.described(pod, origin, owner)
     if kind is not ControllerKind.JOB:
         ordered = kind is ControllerKind.STATEFUL_SET and reading.text_at(spec, "podManagementPolicy") != "Parallel"
@@ -166,12 +164,6 @@ def workload_of(
         completions = reading.count_at(spec, "completions", parallelism, least=0)
         limit = reading.count_at(spec, "backoffLimit", _BACKOFF_LIMIT, least=0)
     return Workload(name, kind, asked, at, completions, parallelism, limit, runs=runs)
-
-
-def _selector(content: Mapping[str, Any], spec: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the label selector by which the scheduler spreads the pods of a controller."""
-    selector = reading.mapping_at(spec, "selector")
-    return {"matchLabels": selector} if content.get("kind") == "ReplicationController" else selector
 
 
 GENERATED: Final = "GeneratedWork"

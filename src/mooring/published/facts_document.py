@@ -23,7 +23,7 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machineinfo import CoreKind, CPUFacts, MachineInfo
 from mooring.engine.core.release import NEWEST
 from mooring.engine.releases.catalog import release_of
-from mooring.engine.releases.config_fields import CPU_OPTIONS, READ_FIELDS, TOPOLOGY_OPTIONS, Holds, KubeletField
+from mooring.engine.releases.config_fields import CPU_OPTIONS, READ_FIELDS, TOPOLOGY_OPTIONS, Holds
 from mooring.inputs.configuration import kubelet_config as kubelet
 from mooring.inputs.configuration import mooring_config as mooring
 from mooring.inputs.configuration.kubelet_config import kubelet_config
@@ -203,7 +203,11 @@ def kubelet_document(config: KubeletConfig) -> dict[str, Any]:
         value = field.of(plain)
         # The number of pods only where it says something, so that facts of other nodes keep their names.
         if value is not None and (value or name != "podsPerCore"):
-            document[name] = _written(field, value)
+            if field.holds is Holds.DURATION:
+                value = f"{value}ns"
+            elif field.holds is Holds.MEMORY:
+                value = [{"numaNode": entry.numa_node, "limits": dict(entry.limits)} for entry in value]
+            document[name] = dict(value) if isinstance(value, Mapping) else value
     # While the gate of the options is off a kubelet refuses an empty map, and takes none.
     for name, is_given in (
         (CPU_OPTIONS, plain.checked.cpu_options_empty),
@@ -212,14 +216,6 @@ def kubelet_document(config: KubeletConfig) -> dict[str, Any]:
         if not document[name] and not is_given and may_be_off(plain.feature_gates, READ_FIELDS[name].gate):
             del document[name]
     return document
-
-
-def _written(field: KubeletField, value: Any) -> Any:
-    if field.holds is Holds.DURATION:
-        return f"{value}ns"
-    if field.holds is Holds.MEMORY:
-        return [{"numaNode": entry.numa_node, "limits": dict(entry.limits)} for entry in value]
-    return dict(value) if isinstance(value, Mapping) else value
 
 
 def mooring_document(config: MooringConfig) -> dict[str, Any]:

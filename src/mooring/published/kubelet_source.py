@@ -12,9 +12,9 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from mooring.engine.checkpoint.device_file import DEVICE_FILE, HeldDevices, device_record, read_device_file
 from mooring.engine.checkpoint.store import StateFolder
@@ -63,14 +63,9 @@ class UnsettledError(MooringError):
     """Files and API do not agree, after many readings."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """Everything that decides about an observation, as it was read."""
-
-    files: StateTexts
-    checkpoint: str | None
-    answer: bytes
-    devices: dict[str, tuple[Device, ...]]
+_Reading: TypeAlias = tuple[StateTexts, str | None, bytes, dict[str, tuple[Device, ...]]]
+"""Everything that decides about an observation, as it was read: state files, record of devices, answer to List, healthy
+devices."""
 
 
 class KubeletSource:
@@ -202,7 +197,7 @@ class KubeletSource:
             is_told = any(container.cpus for pod in pods for container in pod.containers)
             problem = disagreement(pods, _sets(self._start(before[0]))) if is_told else ""
             if not problem:
-                return _Reading(before[0], before[1], answer, devices), pods
+                return (*before, answer, devices), pods
         raise UnsettledError(f"{self._root}: {problem}")
 
     def _files(self) -> tuple[StateTexts, str | None]:
@@ -218,20 +213,18 @@ class KubeletSource:
     def _observation(self, reading: _Reading, pods: tuple[ListedPod, ...]) -> Observation:
         if self._facts is None:
             raise AssertionError("facts are loaded before anything is read")
-        kubelet, held = self._start(reading.files), held_devices(reading.checkpoint)
+        files, record, _, devices = reading
+        kubelet, held = self._start(files), held_devices(record)
         keys = named(pods, _sets(kubelet), held, {})
         if self._names is not None and any(not key.uid for key in keys):
             keys = named(pods, _sets(kubelet), held, self._names(pods))
-        state = NodeState(
-            self._node, self._digest, reading.files, device_state(reading.devices, pods, keys, held), keys
-        )
+        state = NodeState(self._node, self._digest, files, device_state(devices, pods, keys, held), keys)
         # Return what the record says of pods that are not listed; nothing where the uid of a listed one is not known
         listed = {key.uid for key in keys}
-        found: dict[str, dict[str, dict[str, frozenset[str]]]] = {}
+        left: dict[str, dict[str, dict[str, frozenset[str]]]] = {}
         for one in held:
             if one.uid not in listed and "" not in listed:
-                found.setdefault(one.uid, {}).setdefault(one.container, {})[one.resource] = one.ids
-        left = found
+                left.setdefault(one.uid, {}).setdefault(one.container, {})[one.resource] = one.ids
         if isinstance(kubelet, str):
             return Observation(self._facts, state, None, kubelet, left)
         running = with_running_pods(kubelet.with_devices(state.devices), state, {})

@@ -12,7 +12,7 @@ import threading
 import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from cachetools import LRUCache
 
@@ -56,14 +56,9 @@ class Steps:
         return answer
 
 
-@dataclass(frozen=True, slots=True)
-class _EventSequence:
-    """One way that things can have gone."""
-
-    kubelet: Kubelet
-    """With the sums of all that may be there still."""
-    leaving: frozenset[str]
-    """Of the pods that are on the node, those that can go at any moment."""
+_EventSequence: TypeAlias = tuple[Kubelet, frozenset[str]]
+"""One way that things can have gone: the node, with the sums of all that may be there still, and of the pods that are
+on it those that can go at any moment."""
 
 
 def after_sequences(
@@ -89,21 +84,21 @@ def after_sequences(
     """
     steps = steps or Steps()
     tied = frozenset(uid for uid in leaving if uid in base.node.active and holds(base.node, uid) is not None)
-    found = _with_departures(digest, [_EventSequence(base, tied)], most, steps)
+    found = _with_departures(digest, [(base, tied)], most, steps)
     if len(found) > most:
         return None
     for pod in pending:
         later: list[_EventSequence] = []
-        for sequence in found:
-            after, holds_some, is_unsure = steps.of(_with_arrived, sequence.kubelet, pod)
+        for kubelet, tied in found:
+            after, holds_some, is_unsure = steps.of(_with_arrived, kubelet, pod)
             leaves = holds_some and pod.uid in leaving
-            later.append(_EventSequence(after, sequence.leaving | {pod.uid} if leaves else sequence.leaving))
+            later.append((after, tied | {pod.uid} if leaves else tied))
             if leaves or is_unsure:
-                later.append(sequence)
+                later.append((kubelet, tied))
         found = _with_departures(digest, later, most, steps)
         if len(found) > most:
             return None
-    return tuple(sequence.kubelet for sequence in found)
+    return tuple(kubelet for kubelet, _ in found)
 
 
 def _with_arrived(kubelet: Kubelet, pod: Pod) -> tuple[Kubelet, bool, bool]:
@@ -132,9 +127,9 @@ def _with_departures(digest: str, begun: Iterable[_EventSequence], most: int, st
     """Return the sequences without equal ones, and those in which any of the leaving pods are gone."""
 
     def identity(sequence: _EventSequence) -> object:
-        node = sequence.kubelet.node
-        held = tuple((uid, repr(holds(node, uid))) for uid in sorted(sequence.leaving))
-        return steps.of(view_key, digest, node), held
+        kubelet, leaving = sequence
+        held = tuple((uid, repr(holds(kubelet.node, uid))) for uid in sorted(leaving))
+        return steps.of(view_key, digest, kubelet.node), held
 
     known: dict[object, _EventSequence] = {}
     for sequence in begun:
@@ -142,10 +137,10 @@ def _with_departures(digest: str, begun: Iterable[_EventSequence], most: int, st
     found = list(known.values())
     position = 0
     while position < len(found) and len(found) <= most:
-        sequence = found[position]
+        kubelet, leaving = found[position]
         position += 1
-        for uid in sorted(sequence.leaving):
-            less = _EventSequence(steps.of(_without, sequence.kubelet, uid), sequence.leaving - {uid})
+        for uid in sorted(leaving):
+            less = steps.of(_without, kubelet, uid), leaving - {uid}
             known_less = identity(less)
             if known_less not in known:
                 known[known_less] = less

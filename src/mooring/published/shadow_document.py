@@ -8,8 +8,8 @@ needs, :func:`agreement_by_release` sums them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -141,29 +141,6 @@ class _Shadow(msgspec.Struct):
     status: ShadowStatus
 
 
-@dataclass(frozen=True, slots=True)
-class AgreementCounts:
-    """How many decisions have which verdict.
-
-    >>> AgreementCounts(198, 1, 1).share
-    0.99
-    """
-
-    agreed: int = 0
-    differs: int = 0
-    unknown: int = 0
-
-    @property
-    def share(self) -> float | None:
-        """Part of the decisions that agree; None without any. It is 1 only if all do."""
-        total = self.agreed + self.differs + self.unknown
-        return self.agreed / total if total else None
-
-    def __add__(self, other: AgreementCounts) -> AgreementCounts:
-        """Return the sums."""
-        return AgreementCounts(self.agreed + other.agreed, self.differs + other.differs, self.unknown + other.unknown)
-
-
 def shadow_document(found: ShadowDocument, owner: str = "") -> dict[str, Any]:
     """Return the NodeShadow object: the newest differences, with texts that are not too long.
 
@@ -196,24 +173,18 @@ def shadow_of(content: object) -> tuple[str, ShadowStatus]:
     return name, found.status
 
 
-def agreement_by_release(found: Iterable[ShadowStatus | ShadowDocument]) -> dict[str, AgreementCounts]:
-    """Return the sums of some nodes by the release of their kubelets, the oldest release first.
+def agreement_by_release(found: Iterable[ShadowStatus]) -> dict[str, Counter[str]]:
+    """Return the decisions of some nodes by the release of their kubelets, the oldest first, and by verdict.
 
     >>> counts = (ShadowCount("agreed", "admitted", 3, release="v1.37.1"), ShadowCount("differs", "refused", 1))
     >>> found = agreement_by_release([ShadowStatus("2026-01-01T00:00:00Z", 3, 1, 0, "v1.34.4", counts=counts)])
-    >>> list(found), found["v1.37.1"].agreed, found["v1.34.4"].share
-    (['v1.34.4', 'v1.37.1'], 3, 0.0)
+    >>> list(found), found["v1.37.1"]["agreed"], found["v1.34.4"]["differs"]
+    (['v1.34.4', 'v1.37.1'], 3, 1)
     """
-    sums: dict[str, AgreementCounts] = {}
+    sums: dict[str, Counter[str]] = {}
     for node in found:
         for one in node.counts:
-            release = one.release or node.release
-            added = AgreementCounts(
-                agreed=one.count if one.verdict == "agreed" else 0,
-                differs=one.count if one.verdict == "differs" else 0,
-                unknown=one.count if one.verdict not in ("agreed", "differs") else 0,
-            )
-            sums[release] = sums.get(release, AgreementCounts()) + added
+            sums.setdefault(one.release or node.release, Counter())[one.verdict] += one.count
 
     def numbers(release: str) -> list[int]:
         return [int(part) for part in release.lstrip("v").split(".") if part.isdecimal()]

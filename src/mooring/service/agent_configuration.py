@@ -20,8 +20,8 @@ from mooring.engine.core.machine import Finding, SourcePlace
 from mooring.engine.releases.config_fields import POLICY_FIELDS
 from mooring.inputs.configuration import devices, mooring_config
 from mooring.inputs.configuration import kubelet_config as kubelet
+from mooring.inputs.configuration.kubelet_config import FieldPlace, Layer, Tier, merged_layers
 from mooring.inputs.configuration.kubelet_flags import KubeletFlags
-from mooring.inputs.configuration.layers import FieldPlace, Layer, Tier, merged_layers
 from mooring.inputs.configuration.node_configuration import by_kind, recognised
 from mooring.inputs.configuration.sources import load_sources
 from mooring.inputs.decoding.documents import load_documents, located, places_of

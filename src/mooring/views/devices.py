@@ -102,7 +102,11 @@ def short_names(names: Sequence[str], marks: Sequence[str]) -> tuple[tuple[str, 
 
 
 def _forms(name: str) -> Iterator[str]:
-    namespace, pod, container = _parts(name)
+    # What has no slash counts as a pod.
+    namespace, _, rest = name.partition("/")
+    pod, _, container = rest.partition("/")
+    if not pod:
+        namespace, pod, container = "", name, ""
     yield name
     for room in _WHOLE:
         yield from _joined(namespace, pod, container, room)
@@ -113,13 +117,6 @@ def _forms(name: str) -> Iterator[str]:
         yield pod
     for room in _POD:
         yield from filter(None, (cut(pod, room),))
-
-
-def _parts(name: str) -> tuple[str, str, str]:
-    """Return namespace, pod and container of a name; what has no slash counts as a pod."""
-    namespace, slash, rest = name.partition("/")
-    pod, _, container = rest.partition("/")
-    return (namespace, pod, container) if slash and pod else ("", name, "")
 
 
 def _joined(namespace: str, pod: str, container: str, room: int) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeAlias
 
 from mooring.lazy import dataclass, replace
 from mooring.views.devices import DeviceGroup, DeviceView
@@ -95,15 +96,6 @@ class Shelf:
         return [self.plans[start : start + self.columns] for start in starts]
 
 
-@dataclass(frozen=True, slots=True)
-class _BoxBlock:
-    """All shelves of one box, with the room that they take."""
-
-    width: int
-    height: int
-    shelves: tuple[Shelf, ...]
-
-
 def holds_leaves(boxes: Sequence[BoxView]) -> bool:
     """Tell whether none of ``boxes`` has boxes inside."""
     return not any(box.children for box in boxes)
@@ -116,13 +108,19 @@ def _sort(box: BoxView) -> int:
     return 0 if any(True for _ in box.cpus()) else 1
 
 
-def shelve(boxes: Sequence[BoxView], width: int, grain: Grain, metrics: CellMetrics) -> _BoxBlock:
+_Shelved: TypeAlias = tuple[tuple[Shelf, ...], int, int]
+"""All shelves of one box, with their width and height."""
+
+
+def shelve(boxes: Sequence[BoxView], width: int, grain: Grain, metrics: CellMetrics) -> _Shelved:
     """Put ``boxes`` on shelves of ``width``: as many columns as fit and ``grain`` allows, evenly spread over rows."""
     most = grain.boxes if holds_leaves(boxes) else len(boxes)
     shelves: list[Shelf] = []
     used = 0
     for sort in range(3):
-        inner = grain if sort < 2 else _offline_grain(used or width, metrics)
+        inner = grain
+        if sort == 2:  # of the arrangement of offline CPUs nothing is known, so they fill the width
+            inner = Grain(max(1, (used or width) // (metrics.cell_width + metrics.core_gap)), 1, title=False)
         plans = tuple(_measure(box, width, inner, metrics) for box in boxes if _sort(box) == sort)
         if not plans:
             continue
@@ -133,20 +131,14 @@ def shelve(boxes: Sequence[BoxView], width: int, grain: Grain, metrics: CellMetr
         used = max(used, shelf.columns * (column + metrics.gap_x) - metrics.gap_x)
         shelves.append(shelf)
     heights = [max(plan.height for plan in row) for shelf in shelves for row in shelf.rows()]
-    return _BoxBlock(used, sum(heights) + metrics.gap_y * max(0, len(heights) - 1), tuple(shelves))
-
-
-def _offline_grain(width: int, metrics: CellMetrics) -> Grain:
-    """Return the grain for CPUs that are offline: of their arrangement nothing is known, so they fill the width."""
-    return Grain(max(1, width // (metrics.cell_width + metrics.core_gap)), 1, title=False)
+    return tuple(shelves), used, sum(heights) + metrics.gap_y * max(0, len(heights) - 1)
 
 
 def _measure(box: BoxView, width: int, grain: Grain, metrics: CellMetrics) -> BoxPlan:
     insets = metrics.insets(box)
     inner = width - insets.left - insets.right
     core_rows = _core_rows(box.cores, inner - metrics.label_width, grain.cores, metrics)
-    block = shelve(box.children, inner, grain, metrics)
-    content, height = block.width, block.height
+    shelves, content, height = shelve(box.children, inner, grain, metrics)
     if core_rows:
         content = row_width(core_rows[0], metrics)
         # A folded box is as wide as it would be, so that equal parts stand below one another.
@@ -163,7 +155,7 @@ def _measure(box: BoxView, width: int, grain: Grain, metrics: CellMetrics) -> Bo
         view=box,
         width=max(max(content, widest - metrics.device_gap) + frame, title),
         height=insets.top + top + sum(group_height(*row, metrics) for row in device_rows) + insets.bottom,
-        shelves=block.shelves,
+        shelves=shelves,
         core_rows=core_rows,
         device_rows=device_rows,
         devices_top=top,
@@ -291,16 +283,15 @@ def arrange(boxes: Sequence[BoxView], metrics: CellMetrics, width: int) -> Pictu
             widths[key] = max(widths.get(key, 0), metrics.title_width(box, roomy))
     metrics = replace(metrics, title_width=lambda box, roomy: widths[_family(box), roomy])
     tried = [(grain, shelve(boxes, width, grain, metrics)) for grain in _grains(boxes)]
-    limit = min(block.height for _, block in tried) + metrics.slack
-    near = [(grain, block) for grain, block in tried if block.height <= limit]
+    limit = min(height for _, (_, _, height) in tried) + metrics.slack
 
-    def badness(tried: tuple[Grain, _BoxBlock]) -> tuple[int, ...]:
-        grain, block = tried
-        rows = sum(len(shelf.rows()) for shelf in block.shelves) if metrics.side_by_side else 0
-        return rows, -grain.title, -grain.cores, block.height, block.width
+    def badness(tried: tuple[Grain, _Shelved]) -> tuple[int, ...]:
+        grain, (shelves, width, height) = tried
+        rows = sum(len(shelf.rows()) for shelf in shelves) if metrics.side_by_side else 0
+        return height > limit, rows, -grain.title, -grain.cores, height, width
 
-    _, best = min(near, key=badness)
-    return PictureLayout(best.width, best.height, tuple(_place_shelves(best.shelves, 0, 0, 0, metrics)))
+    _, (shelves, width, height) = min(tried, key=badness)
+    return PictureLayout(width, height, tuple(_place_shelves(shelves, 0, 0, 0, metrics)))
 
 
 def _family(box: BoxView) -> tuple[BoxKind, ...]:

@@ -15,11 +15,19 @@ from mooring.engine.core.errors import clean
 from mooring.engine.core.machine import Finding
 from mooring.lazy import dataclass
 from mooring.views.devices import DeviceView
-from mooring.views.layout import PictureLayout, PlacedBox, PlacedCell, PlacedDevice, PlacedGroup, PlacedRow, arrange
+from mooring.views.layout import (
+    CellMetrics,
+    PictureLayout,
+    PlacedBox,
+    PlacedCell,
+    PlacedDevice,
+    PlacedGroup,
+    PlacedRow,
+    arrange,
+)
 from mooring.views.svg import picture
-from mooring.views.svg.elements import CELL_PAD, SMALL_SIZE, rect, text
-from mooring.views.view import BoxKind, CPUUse, NodeView, PlacementRow, cpu_style, owner_style, use_style
-from mooring.views.wording import MARKS, cpu_mark
+from mooring.views.view import BoxKind, CPUUse, NodeView, PlacementRow, owner_style, use_style
+from mooring.views.wording import MARKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +166,9 @@ class MapDrawing:
 
     name: str
     layout: PictureLayout
-    cell: picture.CellSize
+    metrics: CellMetrics
     view: NodeView
-    devices: picture.DeviceCells
+    device_names: Mapping[tuple[str, str], str]
 
     @property
     def width(self) -> int:
@@ -191,33 +199,27 @@ class MapDrawing:
 
     def device(self, placed: PlacedDevice) -> str:
         """Return the cell of a device."""
-        return picture.device_cell(placed, self.devices, self.view)
+        return picture.device_cell(
+            placed, self.metrics, self.view, self.device_names.get((placed.view.resource, placed.view.id), "")
+        )
 
     def strips(self, row: PlacedRow) -> str:
         """Return the brackets over the cores of a row that have one use."""
-        return "".join(picture.strip_elements(row, self.cell, self.view, set()))
+        return "".join(picture.strip_elements(row, self.metrics, self.view, set()))
 
     def cpu(self, placed: PlacedCell) -> str:
         """Return the cell of a CPU: its ground, its number and its mark."""
-        cpu, cell = placed.view, self.cell
-        style = cpu_style(cpu, self.view.owners)
-        baseline = placed.y + (cell.height + SMALL_SIZE) / 2 - 1.5
-        right = placed.x + cell.width - CELL_PAD
-        return (
-            rect(placed.x + 0.5, placed.y + 0.5, cell.width - 1, cell.height - 1, style, round_=2)
-            + text(placed.x + CELL_PAD, baseline, str(cpu.cpu), f"cpu on-{style}")
-            + text(right, baseline, cpu_mark(cpu, self.view), f"mark on-{style}", anchor="end")
-        )
+        return picture.cpu_cell(placed, self.metrics, self.view)
 
 
 def map_drawings(report: ReportView) -> tuple[MapDrawing, ...]:
     """Return the map in all its arrangements: the picture's, where what some step changes is always a cell."""
-    view, cell = report.node, picture.cell_size(report.node)
+    view = report.node
     boxes = picture.dense_boxes(view, {cpu for step in report.steps[1:] for cpus, _ in step.cpus for cpu in cpus})
-    metrics = picture.map_metrics(view, cell, changes=bool(view.owners))
-    devices = picture.device_cells(view)
+    metrics = picture.map_metrics(view, changes=bool(view.owners))
+    names = picture.names_of_devices(view)
     return tuple(
-        MapDrawing(name, arrange(boxes, metrics, width), cell, view, devices) for name, width in _FORMS.items()
+        MapDrawing(name, arrange(boxes, metrics, width), metrics, view, names) for name, width in _FORMS.items()
     )
 
 
@@ -237,6 +239,7 @@ def report_data(report: ReportView) -> dict[str, Any]:
     """Return the data: dicts, lists, texts, numbers, flags and None."""
     view = report.node
     pods = {pod.uid: index for index, pod in enumerate(report.pods)}
+    use_numbers = {use: number for number, use in enumerate(CPUUse)}
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
@@ -261,7 +264,21 @@ def report_data(report: ReportView) -> dict[str, Any]:
         "accounted": report.accounted,
         "accounts": [{name: _cleaned(getattr(one, name)) for name in _OF_ACCOUNT} for one in report.accounts],
         "devices": [{name: _cleaned(getattr(device, name)) for name in _OF_DEVICE} for device in report.devices],
-        "steps": [_step(step) for step in report.steps],
+        "steps": [
+            {
+                "pod": step.pod,
+                "cpus": [
+                    {"cpus": str(cpus), "use": use_numbers[state.use], "owners": list(state.owners)}
+                    for cpus, state in step.cpus
+                ],
+                "accounts": [
+                    {"account": index, "assigned": state.assigned, "free": state.free, "group": list(state.group)}
+                    for index, state in step.accounts
+                ],
+                "devices": [{"device": index, "holder": clean(holder)} for index, holder in step.devices],
+            }
+            for step in report.steps
+        ],
     }
 
 
@@ -272,19 +289,3 @@ _OF_DEVICE = ("resource", "id", "numa", "address", "healthy", "offered")
 
 def _cleaned(value: Any) -> Any:
     return clean(value) if isinstance(value, str) else list(value) if isinstance(value, tuple) else value
-
-
-def _step(step: ReportStep) -> dict[str, Any]:
-    use_numbers = {use: number for number, use in enumerate(CPUUse)}
-    return {
-        "pod": step.pod,
-        "cpus": [
-            {"cpus": str(cpus), "use": use_numbers[state.use], "owners": list(state.owners)}
-            for cpus, state in step.cpus
-        ],
-        "accounts": [
-            {"account": index, "assigned": state.assigned, "free": state.free, "group": list(state.group)}
-            for index, state in step.accounts
-        ],
-        "devices": [{"device": index, "holder": clean(holder)} for index, holder in step.devices],
-    }

@@ -112,7 +112,19 @@ def box_titles(box: BoxView, view: NodeView) -> tuple[Title, ...]:
     # Where there is little room, figures say more than the cache that fills the whole node.
     main = [label for label in box.labels if label.kind in {BoxKind.SOCKET, BoxKind.NUMA}] or box.labels
     short = " · ".join(_label_text(label) for label in main)
-    facts = _box_facts(box, view) or box.folded[:1]
+    # The figures of a NUMA node, the most wanted first; other boxes have none.
+    facts = box.folded[:1]
+    ids = {label.id for label in box.labels if label.kind is BoxKind.NUMA}
+    node = next((node for node in view.numa if node.id in ids), None)
+    if node is not None:
+        # How many CPUs are free, or what else is to be said of them.
+        cpus = plural(len(node.cpus), "CPU")
+        if not node.cpus:
+            cpus = "memory only" if node.memory_bytes else "empty"
+        elif node.counts.get(CPUUse.FREE) or node.counts.get(CPUUse.EXCLUSIVE):
+            cpus = f"{node.counts.get(CPUUse.FREE, 0)} of {len(node.cpus)} free"
+        memory = f"{size(node.memory_bytes)} {node.memory_kind}".strip() if node.memory_bytes else "no memory"
+        facts = (cpus, memory)
     with_facts = [
         Title(name, " · ".join(facts[:count])) for name in (full, short) for count in range(len(facts), 0, -1)
     ]
@@ -139,22 +151,6 @@ def _label_text(label: BoxLabel) -> str:
     text = word if label.name or label.id is None else f"{word} {label.id}"
     # Kinds of cores are cut by every box around them; for them a part is nothing to be told.
     return f"{text} (part)" if label.part and label.kind is not BoxKind.CORE_KIND else text
-
-
-def _box_facts(box: BoxView, view: NodeView) -> tuple[str, ...]:
-    """Return the figures of a NUMA node, the most wanted first; other boxes have none."""
-    ids = {label.id for label in box.labels if label.kind is BoxKind.NUMA}
-    nodes = [node for node in view.numa if node.id in ids]
-    if not nodes:
-        return ()
-    node = nodes[0]
-    # How many CPUs are free, or what else is to be said of them.
-    cpus = plural(len(node.cpus), "CPU")
-    if not node.cpus:
-        cpus = "memory only" if node.memory_bytes else "empty"
-    elif node.counts.get(CPUUse.FREE) or node.counts.get(CPUUse.EXCLUSIVE):
-        cpus = f"{node.counts.get(CPUUse.FREE, 0)} of {len(node.cpus)} free"
-    return cpus, f"{size(node.memory_bytes)} {node.memory_kind}".strip() if node.memory_bytes else "no memory"
 
 
 def cpu_sentence(cpu: CPUView, view: NodeView) -> str:

@@ -8,32 +8,38 @@ from typing import Any, cast
 
 import pytest
 from msgspec import to_builtins
+from tests.agent import small_node as small
 from tests.agent.nri.runtime_side import TIMEOUT
-from tests.agent.small_node import CONFIG, INFO, adjustment_of, container, guaranteed, refusal_of, running, sandbox
+from tests.agent.small_node import (
+    CONFIG,
+    INFO,
+    adjustment_of,
+    container,
+    create,
+    effects_of,
+    events,
+    guaranteed,
+    refusal_of,
+    running,
+    sandbox,
+)
 from tests.documents.validation import complaints
 from tests.render.pictured import terminal_text
 
 from mooring.agent.device_access import DeviceReconciler
 from mooring.agent.device_lookup import DeviceLookup
 from mooring.agent.effects import AgentReport, ClusterEvent, Evict, ReportKind
-from mooring.agent.metrics import (
-    ALL,
-    device_gauges,
-)
+from mooring.agent.metrics import ALL, device_gauges
 from mooring.agent.nri.types import Event
-from mooring.agent.reactor.create_container import create_container, nodes_of_claim, prepare_claim
+from mooring.agent.reactor.create_container import nodes_of_claim, prepare_claim
 from mooring.agent.reactor.hotplug import devices_learned, is_news_of_devices
 from mooring.agent.reactor.lifecycle import state_change
-from mooring.agent.reactor.recovery import reconfigured, resume
+from mooring.agent.reactor.recovery import reconfigured
 from mooring.agent.reactor.response import Adjusted, EventOutcome, Refused
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.state import AgentState, DevicesFound, Options
 from mooring.agent.state_holder import StateHolder
-from mooring.agent.status import (
-    Snapshot,
-    devices_of_pod,
-    status_document,
-)
+from mooring.agent.status import Snapshot, devices_of_pod, status_document
 from mooring.answers.status import status_text
 from mooring.documents.status import AgentCountsPart
 from mooring.engine.core.bits import CPUMask
@@ -44,7 +50,7 @@ from mooring.engine.devicemanager.state import Device
 from mooring.engine.node.claims import Claim, Share
 from mooring.service.agent_status import read_status
 from mooring.service.logs import Log
-from mooring.views.status import status_view
+from mooring.views.build import status_view
 
 GPU = "nvidia.com/gpu"
 NEAR_1 = DevicesFound({"main": {GPU: (Device("gpu1", (1,)),)}})
@@ -58,114 +64,115 @@ def node(
     mooring = MooringConfig(
         frozenset({DEVICE_ALIGNMENT}), frozenset({"pod-restart"}), device_alignments=DeviceAlignments(default)
     )
-    return resume(INFO, config, mooring, None, options).state
+    return small.resizable(config, None, options, mooring)
 
 
 def policy(name: str) -> KubeletConfig:
     return replace(CONFIG, topology_manager_policy=name)
 
 
-def create(state: AgentState, pod: Pod, devices: DevicesFound | None, name: str = "main") -> EventOutcome:
-    return create_container(state, sandbox(pod.uid), container(pod.uid, name), pod, devices=devices)
-
-
-def begin(state: AgentState, pod: Pod, devices: DevicesFound | None = None, name: str = "main") -> EventOutcome:
-    told = container(pod.uid, name, pid=9, cgroups_path="/c")
+def begin(state: AgentState, pod: Pod, devices: DevicesFound | None = None) -> EventOutcome:
+    told = container(pod.uid, pid=9, cgroups_path="/c")
     return state_change(state, Event.START_CONTAINER, sandbox(pod.uid), told, None, None, devices)
+
+
+def begun(devices: DevicesFound) -> AgentState:
+    """Return a state in which the pod runs that was created with these devices."""
+    return begin(create(node(), POD, devices=devices).state, POD).state
 
 
 def cpus(state: AgentState, pod: Pod, name: str = "main") -> int:
     return state.kubelet.node.cpu.assignments.get(pod.uid, {}).get(name, 0)
 
 
-def nodes(state: AgentState, pod: Pod) -> list[tuple[int, ...]]:
-    return [block.numa for block in state.kubelet.node.memory.assignments[pod.uid]["main"]]
-
-
 def reports(outcome: EventOutcome) -> list[tuple[ReportKind, str]]:
-    return [(one.finding, one.message) for one in outcome.effects if isinstance(one, AgentReport)]
+    return [(one.finding, one.message) for one in effects_of(outcome, AgentReport)]
+
+
+def placed(outcome: EventOutcome) -> tuple[str, str]:
+    """Return CPUs and memory nodes with which a container is created."""
+    return adjustment_of(outcome).resources.cpus, adjustment_of(outcome).resources.mems
 
 
 POD = guaranteed("a", "2")
 
 
 def test_cpus_and_memory_are_near_the_device_and_without_one_where_they_always_were() -> None:
-    near = create(node(), POD, NEAR_1)
-    assert (adjustment_of(near).resources.cpus, adjustment_of(near).resources.mems) == ("4-5", "1")
-    plain = create(node(), POD, None)
-    assert (adjustment_of(plain).resources.cpus, adjustment_of(plain).resources.mems) == ("1-2", "0")
+    near = create(node(), POD, devices=NEAR_1)
+    assert (placed(near), placed(create(node(), POD))) == (("4-5", "1"), ("1-2", "0"))
+    after = reconfigured(near.state, policy("restricted"), near.state.kubelet.mooring)
+    assert after.state.kubelet.node.providers.devices == near.state.kubelet.node.providers.devices  # type: ignore[union-attr]
+    # What a pod held is free for the next one.
+    other = create(small.ended(near.state, "a").state, guaranteed("b", "4"), devices=NEAR_1)
+    assert placed(other) == ("4-7", "1")
+    assert set(other.state.kubelet.node.providers.devices.held) == {"b"}
 
 
-@pytest.mark.parametrize(("evict", "wishes"), [(False, 0), (True, 1)])
-def test_what_cannot_be_aligned_is_refused_held_and_evicted_as_configured(*, evict: bool, wishes: int) -> None:
+@pytest.mark.parametrize("evict", [False, True])
+def test_what_cannot_be_aligned_is_refused_held_and_evicted_as_configured(*, evict: bool) -> None:
     state = node(policy("restricted"), options=Options(evict=evict))
-    full = create(state, guaranteed("b", "4"), NEAR_1).state
-    refused = create(full, POD, NEAR_1)
+    refused = create(create(state, guaranteed("b", "4"), devices=NEAR_1).state, POD, devices=NEAR_1)
     assert "TopologyAffinityError" in refusal_of(refused)
     assert POD.uid in refused.state.held
-    assert sum(isinstance(one, Evict) for one in refused.effects) == wishes
-    told = [one.note for one in refused.effects if isinstance(one, ClusterEvent)]
+    assert len(effects_of(refused, Evict)) == evict
+    told = [one.note for one in effects_of(refused, ClusterEvent)]
     assert "NUMA node 1" in told[0]
     assert GPU in told[0]
-
-
-def test_a_pod_that_is_held_is_asked_about_again_when_it_has_another_device() -> None:
-    full = create(node(policy("single-numa-node")), guaranteed("b", "4"), NEAR_1).state
-    held = create(full, POD, NEAR_1).state
-    assert isinstance(create(held, POD, NEAR_1).answer, Refused)
-    assert isinstance(create(held, POD, NEAR_0).answer, Adjusted)
+    # It is asked about again when it has another device.
+    assert isinstance(create(refused.state, POD, devices=NEAR_1).answer, Refused)
+    assert isinstance(create(refused.state, POD, devices=NEAR_0).answer, Adjusted)
 
 
 def test_unknown_devices_are_done_without_and_that_is_said_once() -> None:
-    first = create(node(), POD, UNKNOWN)
+    first = create(node(), POD, devices=UNKNOWN)
     assert cpus(first.state, POD) == 0b110
     text = "default/name-a: decided without all of its devices: the kubelet does not know the pod yet (MOOR-624)"
     assert (ReportKind.DEVICES_UNKNOWN, text) in reports(first)
-    assert [one.reason for one in first.effects if isinstance(one, ClusterEvent)] == ["DevicesUnknown"]
-    assert reports(create(first.state, POD, replace(UNKNOWN, unknown="no answer"))) == []
+    assert events(first) == ["DevicesUnknown"]
+    assert reports(create(first.state, POD, devices=replace(UNKNOWN, unknown="no answer"))) == []
 
 
 def test_devices_that_require_alignment_are_waited_for_and_nobody_is_evicted_for_that() -> None:
-    state = node(default=DeviceAlignment.REQUIRE, options=Options(evict=True))
-    waits = create(state, POD, UNKNOWN)
+    waits = create(node(default=DeviceAlignment.REQUIRE, options=Options(evict=True)), POD, devices=UNKNOWN)
     assert refusal_of(waits).startswith("DevicesUnknown: its devices require alignment and are not all known: ")
-    assert not any(isinstance(one, Evict) for one in waits.effects)
+    assert not effects_of(waits, Evict)
     assert not waits.state.kubelet.node.active
-    assert cpus(create(waits.state, POD, NEAR_1).state, POD) == 0b110000
+    assert cpus(create(waits.state, POD, devices=NEAR_1).state, POD) == 0b110000
 
 
 def test_a_pod_waits_for_a_claim_of_an_unknown_driver_when_any_class_requires_alignment() -> None:
     asked = replace(POD, annotations={"mooring/device-alignment": "nics=require"})
     found = DevicesFound({}, "claim nic is not told", ("",))
-    assert isinstance(create(node(), asked, found).answer, Refused)
-    assert isinstance(create(node(), asked, replace(found, missing=("nvidia.com/gpu",))).answer, Adjusted)
+    assert isinstance(create(node(), asked, devices=found).answer, Refused)
+    assert isinstance(create(node(), asked, devices=replace(found, missing=("nvidia.com/gpu",))).answer, Adjusted)
 
 
 def test_a_pod_of_which_nothing_runs_is_placed_anew_when_its_devices_are_known_at_its_start() -> None:
-    created = create(node(), POD, UNKNOWN).state
-    begun = begin(created, POD, NEAR_1)
-    assert not isinstance(begun.answer, Refused)
-    assert (cpus(begun.state, POD), nodes(begun.state, POD)) == (0b110000, [(1,)])
-    assert not begun.state.without_devices
+    created = create(node(), POD, devices=UNKNOWN).state
+    for learned in (begin(created, POD, NEAR_1), devices_learned(created, {POD.uid: NEAR_1})):
+        assert not isinstance(learned.answer, Refused)
+        assert cpus(learned.state, POD) == 0b110000
+        assert [block.numa for block in learned.state.kubelet.node.memory.assignments["a"]["main"]] == [(1,)]
+        assert not learned.state.without_devices
 
 
 def test_a_container_that_is_made_meanwhile_moves_with_its_pod() -> None:
     pod = guaranteed("a", "1", "1")
-    created = create(node(), pod, UNKNOWN).state
-    second = create(created, pod, replace(NEAR_1, held={**NEAR_1.held, "c1": {GPU: (Device("gpu3", (1,)),)}}), "c1")
-    assert (cpus(second.state, pod), cpus(second.state, pod, "c1")) == (1 << 4, 1 << 5)
+    created = create(node(), pod, devices=UNKNOWN).state
+    both = replace(NEAR_1, held={**NEAR_1.held, "c1": {GPU: (Device("gpu3", (1,)),)}})
+    second = create(created, pod, "c1", devices=both).state
+    assert (cpus(second, pod), cpus(second, pod, "c1")) == (1 << 4, 1 << 5)
 
 
 def test_a_start_is_refused_when_what_is_known_now_cannot_be_aligned() -> None:
-    state = create(node(policy("single-numa-node")), guaranteed("b", "4"), NEAR_1).state
-    created = create(state, POD, UNKNOWN).state
-    begun = begin(created, POD, NEAR_1)
+    state = create(node(policy("single-numa-node")), guaranteed("b", "4"), devices=NEAR_1).state
+    begun = begin(create(state, POD, devices=UNKNOWN).state, POD, NEAR_1)
     assert isinstance(begun.answer, Refused)
     assert POD.uid in begun.state.held
 
 
 def test_nothing_moves_once_a_program_runs_and_that_is_said_with_the_numa_nodes() -> None:
-    state = begin(create(node(), POD, UNKNOWN).state, POD).state
+    state = begun(UNKNOWN)
     assert is_news_of_devices(state, {POD.uid: NEAR_1})
     learned = devices_learned(state, {POD.uid: NEAR_1})
     assert cpus(learned.state, POD) == 0b110
@@ -179,61 +186,39 @@ def test_nothing_moves_once_a_program_runs_and_that_is_said_with_the_numa_nodes(
     assert reports(devices_learned(learned.state, {POD.uid: NEAR_1})) == []
 
 
-def test_a_look_before_the_start_places_a_pod_anew() -> None:
-    assert cpus(devices_learned(create(node(), POD, UNKNOWN).state, {POD.uid: NEAR_1}).state, POD) == 0b110000
+LOST = "nvidia.com/gpu gpu1 of main is not healthy any more, or not reported"
+MOVED = "nvidia.com/gpu gpu1 of main was near NUMA node 1 and is near NUMA node 0"
 
 
 @pytest.mark.parametrize(
     ("now", "said"),
     [
-        (
-            DevicesFound({"main": {GPU: (Device("gpu1", (1,), healthy=False),)}}),
-            "nvidia.com/gpu gpu1 of main is not healthy any more, or not reported",
-        ),
-        (DevicesFound({}), "nvidia.com/gpu gpu1 of main is not healthy any more, or not reported"),
-        (
-            DevicesFound({"main": {GPU: (Device("gpu1", (0,)),)}}),
-            "nvidia.com/gpu gpu1 of main was near NUMA node 1 and is near NUMA node 0",
-        ),
+        (DevicesFound({"main": {GPU: (Device("gpu1", (1,), healthy=False),)}}), LOST),
+        (DevicesFound({}), LOST),
+        (DevicesFound({"main": {GPU: (Device("gpu1", (0,)),)}}), MOVED),
+        # A kubelet that does not answer takes nothing away.
+        (UNKNOWN, ""),
     ],
-    ids=["unhealthy", "forgotten", "moved"],
+    ids=["unhealthy", "forgotten", "moved", "unknown"],
 )
 def test_what_becomes_of_a_device_in_use_moves_nothing_and_is_said_once(now: DevicesFound, said: str) -> None:
-    state = begin(create(node(), POD, NEAR_1).state, POD).state
-    learned = devices_learned(state, {POD.uid: now})
-    assert cpus(learned.state, POD) == 0b110000
-    assert (ReportKind.DEVICES_CHANGED, f"default/name-a: {said} (MOOR-626)") in reports(learned)
-    assert ("DevicesChanged", f"{said} (MOOR-626)") in [
-        (one.reason, one.note) for one in learned.effects if isinstance(one, ClusterEvent)
-    ]
-    assert not is_news_of_devices(learned.state, {POD.uid: now})
-
-
-def test_a_kubelet_that_does_not_answer_takes_nothing_away() -> None:
-    assert not is_news_of_devices(begin(create(node(), POD, NEAR_1).state, POD).state, {POD.uid: UNKNOWN})
+    state = begun(NEAR_1)
+    assert is_news_of_devices(state, {POD.uid: now}) is bool(said)
+    if said:
+        learned = devices_learned(state, {POD.uid: now})
+        assert cpus(learned.state, POD) == 0b110000
+        assert (ReportKind.DEVICES_CHANGED, f"default/name-a: {said} (MOOR-626)") in reports(learned)
+        told = [(one.reason, one.note) for one in effects_of(learned, ClusterEvent)]
+        assert ("DevicesChanged", f"{said} (MOOR-626)") in told
+        assert not is_news_of_devices(learned.state, {POD.uid: now})
 
 
 def test_after_a_restart_devices_are_known_again_and_later_pods_are_placed_by_theirs() -> None:
-    fresh = node(policy("restricted"))
-    pods = {POD.uid: POD}
     told = [running(POD.uid, cpus="4-5", mems="1")]
-    back = synchronize(fresh, [sandbox(POD.uid)], told, pods, devices={POD.uid: NEAR_1})
-    assert cpus(back.state, POD) == 0b110000
-    assert back.state.kubelet.node.providers.devices.held_by(POD.uid, "main", GPU) == {"gpu1"}
-
-
-def test_another_configuration_keeps_what_is_known_of_devices() -> None:
-    state = create(node(), POD, NEAR_1).state
-    after = reconfigured(state, policy("restricted"), state.kubelet.mooring)
-    assert after.state.kubelet.node.providers.devices == state.kubelet.node.providers.devices  # type: ignore[union-attr]
-
-
-def test_what_a_pod_held_is_free_for_the_next_one() -> None:
-    state = create(node(), POD, NEAR_1).state
-    ended = state_change(state, Event.STOP_POD_SANDBOX, sandbox(POD.uid), None).state
-    other = create(ended, guaranteed("b", "4"), NEAR_1)
-    assert cpus(other.state, guaranteed("b", "4")) == 0b11110000
-    assert set(other.state.kubelet.node.providers.devices.held) == {"b"}
+    fresh = node(policy("restricted"))
+    back = synchronize(fresh, [sandbox(POD.uid)], told, {POD.uid: POD}, devices={POD.uid: NEAR_1}).state
+    assert cpus(back, POD) == 0b110000
+    assert back.kubelet.node.providers.devices.held_by(POD.uid, "main", GPU) == {"gpu1"}
 
 
 # Claims to CPUs together with devices: memory follows both, and both count as aligned.
@@ -253,8 +238,7 @@ def prepared() -> AgentState:
 def created_with(state: AgentState, gpu: int) -> EventOutcome:
     nodes = nodes_of_claim(state, "default", "fast", "numa1")
     held = {DRIVER: (Device("node-1/numa1", nodes),), GPU: (Device(f"gpu{gpu}", (gpu,)),)}
-    told = container(CLAIMING.uid, claims=(VARIABLE,))
-    return create_container(state, sandbox(CLAIMING.uid), told, CLAIMING, devices=DevicesFound({"main": held}))
+    return create(state, CLAIMING, claims=(VARIABLE,), devices=DevicesFound({"main": held}))
 
 
 def counted(state: AgentState, kind: str) -> dict[str, float]:
@@ -264,7 +248,7 @@ def counted(state: AgentState, kind: str) -> dict[str, float]:
 
 def test_memory_follows_the_cpus_of_a_claim_and_the_gpu_beside_them() -> None:
     made = created_with(prepared(), 1)
-    assert (adjustment_of(made).resources.cpus, adjustment_of(made).resources.mems) == ("4-5", "1")
+    assert placed(made) == ("4-5", "1")
     devices, fit = devices_of_pod(made.state, CLAIMING)["main"]
     assert (fit, {one.resource for one in devices}) == ("aligned", {DRIVER, GPU})
     assert counted(made.state, "aligned") == {"cpu": 1, "memory": 1, DRIVER: 1, GPU: 1, ALL: 1}
@@ -340,11 +324,11 @@ def looks(asked: Asked, seconds: float) -> list[float]:
     return asked.looks
 
 
-def test_unknown_devices_are_asked_for_soon_and_then_less_and_less_often() -> None:
-    state = create(node(), guaranteed("a", "2"), UNKNOWN).state
-    assert looks(Asked(state), 40) == [1.0, 3.0, 7.0, 15.0, 25.0, 35.0]
-
-
-def test_where_everything_is_known_the_agent_looks_every_ten_seconds() -> None:
-    state = replace(create(node(), guaranteed("a", "2"), UNKNOWN).state, without_devices={})
-    assert looks(Asked(state), 25) == [10.0, 20.0]
+@pytest.mark.parametrize(
+    ("is_known", "when"),
+    [(False, [1.0, 3.0, 7.0, 15.0, 25.0, 35.0]), (True, [10.0, 20.0, 30.0, 40.0])],
+    ids=["unknown-soon-and-then-less-often", "known-every-ten-seconds"],
+)
+def test_when_the_agent_looks_again(*, is_known: bool, when: list[float]) -> None:
+    state = create(node(), guaranteed("a", "2"), devices=UNKNOWN).state
+    assert looks(Asked(replace(state, without_devices={}) if is_known else state), 40) == when

@@ -272,39 +272,6 @@ def read_recording(path: Path) -> list[Piece]:
     return pieces
 
 
-def write_recording(path: Path, pieces: Sequence[Piece]) -> None:
-    lines = [f"{'<' if piece.from_runtime else '>'} {piece.data.hex()}\n" for piece in pieces]
-    path.write_text("".join(lines), encoding="ascii")
-
-
-class Tap(socket.socket):
-    """A socket that keeps everything that goes through it."""
-
-    pieces: list[Piece]
-
-    def recv(self, size: int, flags: int = 0, /) -> bytes:
-        data = super().recv(size, flags)
-        if data:
-            self._keep(from_runtime=True, data=data)
-        return data
-
-    def sendall(self, data: bytes, flags: int = 0, /) -> None:  # type: ignore[override]  # only bytes are sent here
-        # Kept first: the answer may be read by another thread before this one goes on.
-        self._keep(from_runtime=False, data=bytes(data))
-        super().sendall(data, flags)
-
-    def _keep(self, *, from_runtime: bool, data: bytes) -> None:
-        if self.pieces and self.pieces[-1].from_runtime is from_runtime:
-            data = self.pieces.pop().data + data
-        self.pieces.append(Piece(from_runtime, data))
-
-
-def tapped(trunk: socket.socket) -> Tap:
-    tap = Tap(fileno=trunk.detach())
-    tap.pieces = []
-    return tap
-
-
 @dataclass(slots=True)
 class Scripted:
     """The plugin of the recordings: CPU 1 for the first container, CPU 0 for the second, and the first one follows."""

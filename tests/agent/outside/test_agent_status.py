@@ -46,7 +46,7 @@ from mooring.inputs.machines.loader import load_machine
 from mooring.service.agent_configuration import FIXED_BY_DEFAULT
 from mooring.service.agent_status import ask_machine, ask_status, read_status
 from mooring.service.http import Page, serve_unix
-from mooring.views.status import status_view
+from mooring.views.build import status_view
 
 COUNTS = AgentCountsPart(
     replies=1200,

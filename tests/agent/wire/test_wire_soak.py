@@ -16,8 +16,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.agent.process import PATIENCE, AgentProcess
 from tests.agent.simulated_runtime import Stage
-from tests.agent.wire.wired_runtime import NEW, PATIENCE, Kubelet, WiredRuntime, WireProcess, agent_process, until
+from tests.agent.whole_agent import until
+from tests.agent.wire.wired_runtime import NEW, Kubelet, WiredRuntime, of_process, resident, running
 
 from mooring.engine.core.cpuset import CPUSet
 
@@ -53,22 +55,25 @@ def test_memory_is_flat_and_nothing_drifts_over_many_lives_on_the_wire(folder: P
     memory: list[int] = []
     began = time.monotonic()
     try:
-        with agent_process(folder, wired.path) as agent:
-            handles, pod = (agent.threads(), agent.descriptors()), 0
+        with running(folder) as agent:
+            handles, pod = (of_process(agent, "task"), of_process(agent, "fd")), 0
             while kubelet.containers < LIVES:
                 if len(wired.runtime.sandboxes) >= PODS:
                     kubelet.end(next(iter(wired.runtime.sandboxes)))
                 pod += 1
                 kubelet.run(f"pod{pod}", *draw.choice(((0,), (1,), (2,), (3,), (1, 1), (0, 0), (12,))))
                 if kubelet.containers >= len(memory) * LIVES / SAMPLES:
-                    memory.append(agent.resident())
+                    memory.append(resident(agent))
                     assert wrong(kubelet, agent) == []
             kubelet.end_all()
-            memory.append(agent.resident())
-            status = agent.status()
+            memory.append(resident(agent))
+            status = agent.status
             assert (status["pods"], status["held"], status["cpus"]["shared"]) == ([], [], "0-15")
             # Whoever asked last for the status may still be served.
-            until(lambda: (agent.threads(), agent.descriptors()) <= handles, "threads and sockets are as at first")
+            until(
+                lambda: (of_process(agent, "task"), of_process(agent, "fd")) <= handles,
+                "threads and sockets are as at first",
+            )
     finally:
         wired.close()
     took = time.monotonic() - began
@@ -79,10 +84,10 @@ def test_memory_is_flat_and_nothing_drifts_over_many_lives_on_the_wire(folder: P
     assert wired.synchronized == 1
 
 
-def wrong(kubelet: Kubelet, agent: WireProcess) -> list[str]:
+def wrong(kubelet: Kubelet, agent: AgentProcess) -> list[str]:
     """Return what contradicts: the agent's word and the runtime's record, sizes, and containers on others' CPUs."""
     live = {one.id: one for one in kubelet.wired.runtime.processes.values() if one.stage is not Stage.EXITED}
-    status = agent.status()
+    status = agent.status
     said = {one["id"]: one["told"]["cpus"] for pod in status["pods"] for one in pod["containers"] if "id" in one}
     had = {one.id: one.record.cpus for one in live.values()}
     found = [

@@ -2,29 +2,27 @@
 
 As containerd does: a plugin registers, is configured and told what there is, one plugin after another; from then on
 each call waits for its answer, and a plugin that is silent for too long loses its connection while the runtime goes on.
+A kubelet runs pods on it, and an agent is a process of its own beside it.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import signal
+import re
 import socket
-import subprocess
-import sys
 import threading
 import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError
-from tests import patience
 from tests.agent.nri.runtime_side import RuntimeSide, about, container_to, pod_to, update_from
-from tests.agent.simulated_runtime import KilledError, Runtime, Stage
+from tests.agent.process import AgentProcess
+from tests.agent.simulated_runtime import KilledError, Runtime
+from tests.agent.whole_agent import whole
 
 from mooring.agent.nri import messages
 from mooring.agent.nri.methods import EVENT_METHODS, resources_from, resources_to
@@ -42,10 +40,10 @@ from mooring.agent.nri.types import (
     RuntimeContainer,
 )
 from mooring.agent.nri.types import Runtime as Introduction
-from mooring.engine.core.errors import InputError
-from mooring.service.agent_status import ask_status
 
 _METHODS = {event: method for method, event in EVENT_METHODS.items()}
+
+
 _Result = TypeVar("_Result")
 
 
@@ -237,19 +235,6 @@ class WiredRuntime:
             link.close()
 
 
-# Lives of pods on a runtime with a socket, as a kubelet makes them live.
-
-
-SHARED = LinuxResources(shares=2)
-
-
-def whole(cpus: int) -> LinuxResources:
-    """Return what the kubelet asks for a container with so many CPUs as requests and limits; 0 is best-effort."""
-    if not cpus:
-        return SHARED
-    return LinuxResources(shares=1024 * cpus, quota=100_000 * cpus, period=100_000, memory_limit=2**28)
-
-
 @dataclass
 class Kubelet:
     """Runs pods and takes them away again."""
@@ -270,18 +255,15 @@ class Kubelet:
 
     def start(self, sandbox: str, name: str, cpus: int) -> str | None:
         """Create and start a container; return its id, or None when it was refused."""
-        made = self.wired.does(lambda runtime: runtime.create(sandbox, name, whole(cpus)))
+        refused = len(self.wired.runtime.refusals)
+        made = self.wired.does(lambda runtime: runtime.bring_up(sandbox, name, whole("", cpus).resources))
         self.containers += 1
-        if made is None:
+        if len(self.wired.runtime.refusals) > refused:
             self.refused += 1
+            if made is not None:
+                self.wired.does(lambda runtime: runtime.remove(made))
             return None
-        self.wired.does(lambda runtime: runtime.store(made))
-        if not self.wired.does(lambda runtime: runtime.make_task(made)):
-            self.refused += 1
-            self.wired.does(lambda runtime: runtime.remove(made))
-            return None
-        self.wired.does(lambda runtime: runtime.started(made))
-        if cpus:
+        if cpus and made is not None:
             self.exclusive[made] = cpus
         return made
 
@@ -293,15 +275,8 @@ class Kubelet:
 
     def end(self, sandbox: str) -> None:
         """Stop and remove a pod, as the kubelet does: containers, sandbox, and then what is left of both."""
-        mine = [made for made in self.wired.runtime.processes.values() if made.sandbox == sandbox]
-        for made in mine:
-            self.exclusive.pop(made.id, None)
-            if made.stage is not Stage.EXITED:
-                self.wired.does(lambda runtime, made=made: runtime.exit(made.id))  # type: ignore[misc]
-        self.wired.does(lambda runtime: runtime.stop_sandbox(sandbox))
-        for made in mine:
-            self.wired.does(lambda runtime, made=made: runtime.remove(made.id))  # type: ignore[misc]
-        self.wired.does(lambda runtime: runtime.remove_sandbox(sandbox))
+        for container in self.wired.does(lambda runtime: runtime.end_pod(sandbox)):
+            self.exclusive.pop(container, None)
 
     def end_all(self) -> None:
         """Take every pod away."""
@@ -309,22 +284,15 @@ class Kubelet:
             self.end(sandbox)
 
 
-# The agent as a process of its own on a runtime with a socket, with its memory as the kernel counts it.
-
-
-MACHINE = "sockets=1 numa=2 cores=16 threads=1 memory=32Gi"
-PATIENCE = 60.0
-"""Seconds after which a test gives up."""
-until = partial(patience.until, seconds=PATIENCE)
-_CONFIGURATION = """\
+CONFIGURATION = """\
 kind: KubeletConfiguration
 cpuManagerPolicy: static
 topologyManagerPolicy: best-effort
 reservedSystemCPUs: "0"
 ---
 kind: AgentConfiguration
-stateDir: {folder}/state
-nriSocket: {socket}
+stateDir: {state}
+nriSocket: {folder}/nri.sock
 assignedDir: {folder}/assigned
 statusSocket: {folder}/status.sock
 podResourcesSocket: {folder}/pods.sock
@@ -334,70 +302,31 @@ logLevel: info
 """
 
 
-@dataclass(slots=True)
-class WireProcess:
-    """An agent that runs."""
-
-    folder: Path
-    process: subprocess.Popen[bytes]
-
-    def status(self) -> dict[str, Any]:
-        return ask_status(str(self.folder / "status.sock"))
-
-    def is_ready(self) -> bool:
-        """Tell whether the agent says so; raises AssertionError when it has ended."""
-        assert self.process.poll() is None, self.log()[-3000:]
-        with contextlib.suppress(InputError):
-            return bool(self.status()["ready"])
-        return False
-
-    def resident(self) -> int:
-        """Return the resident memory in bytes."""
-        for line in Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii").splitlines():
-            if line.startswith("VmRSS:"):
-                return int(line.split()[1]) * 1024
-        raise AssertionError("the process has no memory any more")
-
-    def threads(self) -> int:
-        """Return how many threads it has."""
-        return sum(1 for _ in Path(f"/proc/{self.process.pid}/task").iterdir())
-
-    def descriptors(self) -> int:
-        """Return how many files and sockets it has open."""
-        return sum(1 for _ in Path(f"/proc/{self.process.pid}/fd").iterdir())
-
-    def log(self) -> str:
-        return (self.folder / "agent.log").read_text(encoding="utf-8")
-
-    def errors(self) -> list[dict[str, Any]]:
-        """Return what the log has of the agent's own defects."""
-        lines = [json.loads(line) for line in self.log().splitlines() if line.startswith("{")]
-        return [line for line in lines if line["level"] == "error"]
+MACHINE = "sockets=1 numa=2 cores=16 threads=1 memory=32Gi"
 
 
-@contextlib.contextmanager
-def agent_process(folder: Path, socket: Path, machine: str = MACHINE) -> Iterator[WireProcess]:
+@contextmanager
+def running(folder: Path, machine: str = MACHINE) -> Iterator[AgentProcess]:
     """Run an agent until the end of the block; then it ends at SIGTERM with code 0, without internal errors."""
-    configuration = folder / "agent.yaml"
-    configuration.write_text(_CONFIGURATION.format(folder=folder, socket=socket), encoding="utf-8")
-    with (folder / "agent.log").open("ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "mooring", "agent", "--config", str(configuration), "--machine", machine],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-        )
-    made = WireProcess(folder, process)
+    made = AgentProcess(folder, folder / "state", machine=machine, configuration=CONFIGURATION)
+    made.start()
     try:
-        until(made.is_ready, "the agent is ready")
+        made.until_ready()
         yield made
     finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            code = process.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            raise
-    assert code == 0, made.log()[-3000:]
-    assert made.errors() == []
+        code = made.end()
+    assert code == 0, made.log[-10:]
+    assert [line for line in made.log if line["level"] == "error"] == []
+
+
+def resident(agent: AgentProcess) -> int:
+    """Return the resident memory of an agent in bytes."""
+    assert agent.process is not None
+    status = Path(f"/proc/{agent.process.pid}/status").read_text(encoding="ascii")
+    return int(re.findall(r"VmRSS:\s*(\d+)", status)[0]) * 1024
+
+
+def of_process(agent: AgentProcess, what: str) -> int:
+    """Return how many threads (``task``) or open files and sockets (``fd``) an agent has."""
+    assert agent.process is not None
+    return sum(1 for _ in Path(f"/proc/{agent.process.pid}/{what}").iterdir())

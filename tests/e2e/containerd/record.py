@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
-from tests.agent.nri.runtime_side import FOLDER, Scripted, Tap, tapped, write_recording
+from tests.agent.nri.runtime_side import FOLDER, Piece, Scripted
 from tests.e2e.containerd.runtime import parts_named, running
 from tests.patience import until
 
@@ -19,6 +21,39 @@ from mooring.agent.nri.session import PluginOptions, Session
 from mooring.agent.nri.types import ConnectionLostError
 
 WORK = Path("/tmp/nri")  # noqa: S108 - named in the recorded messages, so it says nothing about the machine
+
+
+def write_recording(path: Path, pieces: Sequence[Piece]) -> None:
+    lines = [f"{'<' if piece.from_runtime else '>'} {piece.data.hex()}\n" for piece in pieces]
+    path.write_text("".join(lines), encoding="ascii")
+
+
+class Tap(socket.socket):
+    """A socket that keeps everything that goes through it."""
+
+    pieces: list[Piece]
+
+    def recv(self, size: int, flags: int = 0, /) -> bytes:
+        data = super().recv(size, flags)
+        if data:
+            self._keep(from_runtime=True, data=data)
+        return data
+
+    def sendall(self, data: bytes, flags: int = 0, /) -> None:  # type: ignore[override]  # only bytes are sent here
+        # Kept first: the answer may be read by another thread before this one goes on.
+        self._keep(from_runtime=False, data=bytes(data))
+        super().sendall(data, flags)
+
+    def _keep(self, *, from_runtime: bool, data: bytes) -> None:
+        if self.pieces and self.pieces[-1].from_runtime is from_runtime:
+            data = self.pieces.pop().data + data
+        self.pieces.append(Piece(from_runtime, data))
+
+
+def tapped(trunk: socket.socket) -> Tap:
+    tap = Tap(fileno=trunk.detach())
+    tap.pieces = []
+    return tap
 
 
 def record(name: str) -> Path:

@@ -31,7 +31,7 @@ from mooring.cluster.dra.objects import ClaimObjects
 from mooring.cluster.extender.binding import ClusterPodAPI
 from mooring.cluster.extender.wire import BindArguments
 from mooring.monitoring.serve.access import ClusterGuard
-from mooring.published.cluster_access import COLLECTIONS, configz_of, listed
+from mooring.published.cluster_objects import COLLECTIONS, configz_of, listed
 from mooring.published.naming import APINames
 from mooring.published.objects import NODE_LABEL
 from mooring.published.writing import apply, create_once, node_uid, prune, wake

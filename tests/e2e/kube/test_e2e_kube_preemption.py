@@ -60,7 +60,7 @@ def test_victims_are_those_of_the_real_scheduler(api: APIServer, parts: Parts, f
             else:
                 preempted += 1
                 best = cheapest(list(candidates(table, placed, asked, possible_nodes(table, asked))))
-                assert (node, victims) in [(one.node, {victim.name for victim in one.victims}) for one in best]
+                assert (node, victims) in [(place, {victim.name for victim in found}) for place, found in best]
             for victim in victims:
                 table.remove(node, placed[node].pop(victim).asked)
             table.add(node, asked)

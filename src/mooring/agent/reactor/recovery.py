@@ -39,7 +39,8 @@ from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.policy import StaticPolicy, available_cpus, exclusive_cpus
 from mooring.engine.cpumanager.state import CPUState
-from mooring.engine.extensions.cpu_resize import assigned, change_of, taken_around
+from mooring.engine.extensions.choosing import taken_around
+from mooring.engine.extensions.cpu_resize import assigned, change_of
 from mooring.engine.extensions.offline import effective_pool
 from mooring.engine.kubelet.admit import decide
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts, cpu_text

@@ -16,8 +16,9 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -38,71 +39,59 @@ _GATE_CHECKS = {"decode", "validation"}
 _GATE_WORDS = re.compile(r", |[\[\]]")
 
 
-@dataclass(frozen=True, slots=True)
-class FieldDifference:
-    """One field in which an answer departs from the recording."""
-
-    field: str
-    """Path of the field, such as ``steps[2].containers.c0.cpus``."""
-    recorded: Any
-    answered: Any
-    """:data:`ABSENT` when the answer lacks the field."""
-
-
 ABSENT = "(absent)"
 """Stands for a field that one side lacks."""
 
 
+class FieldDifference(NamedTuple):
+    """One field in which an answer departs from the recording: its path, such as ``steps[2].containers.c0.cpus``."""
+
+    field: str
+    recorded: Any
+    answered: Any
+
+
 def differences(recorded: Mapping[str, Any], answered: Mapping[str, Any]) -> list[FieldDifference]:
     """Return every recorded field in which the answer departs; fields that were not recorded are not compared."""
-    return list(_fields(recorded, answered, recorded))
+    return [FieldDifference(*found) for found in _fields(recorded, answered, recorded)]
 
 
 def _fields(
     recorded: Mapping[str, Any], answered: Mapping[str, Any], expect: Mapping[str, Any]
-) -> Iterator[FieldDifference]:
+) -> Iterator[tuple[str, Any, Any]]:
     for name, value in recorded.items():
         if name in ("nondeterministic", "startErrorAlternatives"):
             continue
         if name not in answered and (name, value) == ("steps", []):
             continue  # An admission that never ends before the first result is recorded in both ways.
         if name not in answered:
-            yield FieldDifference(name, value, ABSENT)
+            yield name, value, ABSENT
         elif name in ("steps", "readmitted") and isinstance(value, list) and isinstance(answered[name], list):
-            yield from _items(name, value, answered[name], expect)
+            for position, (one, given) in enumerate(zip_longest(value, answered[name], fillvalue=ABSENT)):
+                if one is not None or given == ABSENT:
+                    yield from _part(f"{name}[{position}]", one, given, expect)
         elif name in ("pods", "retried") and isinstance(value, Mapping) and isinstance(answered[name], Mapping):
             for uid, part in value.items():
                 yield from _part(f"{name}.{uid}", part, answered[name].get(uid, ABSENT), expect)
         elif name in ("start", "afterReadmission", "files"):
             yield from _part(name, value, answered[name], expect)
-        elif not _agree(name, value, answered[name], expect) and not _may_be(name, value, answered):
+        elif not _agree(name, value, answered[name], expect, _listed(answered, "startErrorAlternatives")):
             yield from _leaves(name, value, answered[name])
 
 
-def _items(name: str, recorded: list[Any], answered: list[Any], expect: Mapping[str, Any]) -> Iterator[FieldDifference]:
-    for position, value in enumerate(recorded):
-        field = f"{name}[{position}]"
-        if position >= len(answered):
-            yield FieldDifference(field, value, ABSENT)
-        elif value is not None:
-            yield from _part(field, value, answered[position], expect)
-    for position in range(len(recorded), len(answered)):
-        yield FieldDifference(f"{name}[{position}]", ABSENT, answered[position])
-
-
-def _part(name: str, recorded: Any, answered: Any, expect: Mapping[str, Any]) -> Iterator[FieldDifference]:
+def _part(name: str, recorded: Any, answered: Any, expect: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     if not (isinstance(recorded, Mapping) and isinstance(answered, Mapping)):
         if recorded != answered:
-            yield FieldDifference(name, recorded, answered)
+            yield name, recorded, answered
         return
-    for difference in _fields(recorded, answered, expect):
-        yield FieldDifference(f"{name}.{difference.field}", difference.recorded, difference.answered)
+    for field, old, new in _fields(recorded, answered, expect):
+        yield f"{name}.{field}", old, new
 
 
-def _leaves(name: str, recorded: Any, answered: Any) -> Iterator[FieldDifference]:
+def _leaves(name: str, recorded: Any, answered: Any) -> Iterator[tuple[str, Any, Any]]:
     """Point at the innermost members that differ, so that a person sees one CPU set and not a whole mapping."""
     if not (isinstance(recorded, Mapping) and isinstance(answered, Mapping)):
-        yield FieldDifference(name, recorded, answered)
+        yield name, recorded, answered
         return
     for member in sorted({*recorded, *answered}):
         left, right = recorded.get(member, ABSENT), answered.get(member, ABSENT)
@@ -110,13 +99,24 @@ def _leaves(name: str, recorded: Any, answered: Any) -> Iterator[FieldDifference
             yield from _leaves(f"{name}.{member}", left, right)
 
 
-def _agree(name: str, recorded: Any, answered: Any, expect: Mapping[str, Any]) -> bool:
+def _agree(name: str, recorded: Any, answered: Any, expect: Mapping[str, Any], alternatives: list[Any]) -> bool:
+    """Tell whether a field is answered as it was recorded, or as the kubelet could have answered as well.
+
+    Args:
+        name: of the field.
+        recorded: what the kubelet did.
+        answered: what the engine does.
+        expect: the recording.
+        alternatives: start errors among which the kubelet chooses at random, as the answer lists them.
+    """
     if recorded == answered:
         return True
     if name == "startErrorStage":
         return {recorded, answered} == _GATE_CHECKS and bool(_GATE_FAULT.search(str(expect.get("startError"))))
     if name == "startError":
-        return answered in _listed(expect, "startErrorAlternatives") or _same_gate_messages(recorded, answered)
+        is_listed = recorded in alternatives and answered in alternatives
+        listed = is_listed or answered in _listed(expect, "startErrorAlternatives")
+        return listed or _same_gate_messages(recorded, answered)
     if name in _MEMORY_STATES:
         # Whether two memory state files differ in the order of some container's blocks and in nothing else. Checksums
         # cover the text, and so the order: they are compared only where the order is the same.
@@ -129,12 +129,6 @@ def _agree(name: str, recorded: Any, answered: Any, expect: Mapping[str, Any]) -
         places = _without_ids(recorded)
         return places is not None and places == _without_ids(answered)
     return False
-
-
-def _may_be(name: str, recorded: Any, answered: Mapping[str, Any]) -> bool:
-    """Tell whether a recorded refusal is one of those among which the kubelet chooses at random."""
-    listed = _listed(answered, "startErrorAlternatives")
-    return name == "startError" and recorded in listed and answered[name] in listed
 
 
 def _listed(expect: Mapping[str, Any], name: str) -> list[Any]:
@@ -230,35 +224,23 @@ def replay_file(
         if known is None and isinstance(case, Scenario):
             known = load_machines(paths_of(machines) or machine_files(file))
         # Scenarios written by hand may go without a name.
-        named = case if case.id else replace(case, id=_name(file, number))
+        stem = "scenario" if file == "-" else Path(file).name.split(".")[0]
+        named = case if case.id else replace(case, id=stem if number == 1 else f"{stem}-{number}")
         try:
             if isinstance(named, MergeCase):
-                yield _merged(named, compare=compare)
+                answer = replay_merge(named)
+                recorded, answered = named.result and {"result": named.result}, answer
             else:
-                yield _replayed(named, known or {}, compare=compare)
+                answer = replay_scenario(named, machines_for(named, known or {}))
+                recorded, answered = named.expect, answer.get("expect", {})
         except InputError as error:
             source = STANDARD_INPUT if file == "-" else file
             place = ": ".join(dict.fromkeys(filter(None, (source, named.id, error.source))))
             raise InputError(error.problem, source=place, field=error.field, remedy=error.remedy) from None
-
-
-def _merged(case: MergeCase, *, compare: bool) -> ReplayOutcome:
-    answer = replay_merge(case)
-    if not (compare and case.result):
-        return ReplayOutcome(case, answer)
-    return ReplayOutcome(case, answer, tuple(differences({"result": case.result}, answer)), compared=True)
-
-
-def _replayed(case: Scenario, known: dict[str, MachineInfo], *, compare: bool) -> ReplayOutcome:
-    answer = replay_scenario(case, machines_for(case, known))
-    if not (compare and case.expect and "expect" in answer):
-        return ReplayOutcome(case, answer)
-    return ReplayOutcome(case, answer, tuple(differences(case.expect, answer["expect"])), compared=True)
-
-
-def _name(file: str, number: int) -> str:
-    stem = "scenario" if file == "-" else Path(file).name.split(".")[0]
-    return stem if number == 1 else f"{stem}-{number}"
+        if compare and recorded and answered:
+            yield ReplayOutcome(named, answer, tuple(differences(recorded, answered)), compared=True)
+        else:
+            yield ReplayOutcome(named, answer)
 
 
 def count_lines(file: str) -> int | None:

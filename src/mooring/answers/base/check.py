@@ -103,15 +103,16 @@ class Check:
         for one in self.node_types:
             asked = [(answer.pod, answer) for answer in one.plan.answers]
             for pod, answer in (*asked, *((pod, None) for pod in one.plan.unasked)):
-                if pod.uid in self.origins:
-                    found.append(Case(pod, one, answer, not self.alone or self._allows(pod, one)))
+                if pod.uid not in self.origins:
+                    continue
+                allowed = True
+                if self.alone:
+                    fields = self._fields[id(self.origins[pod.uid])]
+                    wanted = {name for container in pod.containers for name in container.limits}
+                    lacking = wanted & self._devices - one.devices
+                    allowed = not lacking and fields.allows(one.labels, one.name) and fields.tolerates(one.taints)
+                found.append(Case(pod, one, answer, allowed))
         return tuple(found)
-
-    def _allows(self, pod: Pod, node_type: NodeType) -> bool:
-        fields = self._fields[id(self.origins[pod.uid])]
-        wanted = {name for container in pod.containers for name in container.limits}
-        lacking = wanted & self._devices - node_type.devices
-        return not lacking and fields.allows(node_type.labels, node_type.name) and fields.tolerates(node_type.taints)
 
     @cached_property
     def _devices(self) -> frozenset[str]:

@@ -10,7 +10,7 @@ from mooring.answers.base import rows
 from mooring.answers.base.plan import AnyPlan, Plan, RefusedPlan, decided_by
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.machine import Machine, PCIDevice
+from mooring.engine.core.machine import Machine
 from mooring.engine.core.moment import Moment
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.extensions.owners import state_owner
@@ -176,12 +176,16 @@ def machine_devices(machine: Machine) -> tuple[DeviceView, ...]:
     """Return the devices that come with the machine; without any, network, storage and compute on its PCI bus."""
     if own := _offered(offered_devices({}, machine), machine, {}):
         return own
-    found = [_pci_view(device) for device in machine.pci]
-    return tuple(
-        sorted((view for view in found if view.resource), key=lambda view: (view.resource, view.root, view.id))
-    )
-
-
-def _pci_view(device: PCIDevice) -> DeviceView:
-    numa = () if device.numa is None else (device.numa,)
-    return DeviceView(device.kind, device.address, numa, address=device.address, root=device.root, offered=False)
+    found = [
+        DeviceView(
+            device.kind,
+            device.address,
+            () if device.numa is None else (device.numa,),
+            address=device.address,
+            root=device.root,
+            offered=False,
+        )
+        for device in machine.pci
+        if device.kind
+    ]
+    return tuple(sorted(found, key=lambda view: (view.resource, view.root, view.id)))

@@ -29,7 +29,7 @@ from mooring.engine.kubelet.start import NotStarted, Opened, held_findings, open
 from mooring.engine.node.hotplug import check_known, hotplug_findings, remembered
 from mooring.explanations.reason import POOL_EMPTY
 from mooring.inputs.archive import OF_ARCHIVE
-from mooring.inputs.configuration.part import RESERVATION_UNKNOWN
+from mooring.inputs.configuration.node_configuration import RESERVATION_UNKNOWN
 from mooring.lazy import lazily
 
 with lazily():

@@ -299,7 +299,8 @@ def crash_findings(answers: Iterable[Answer], info: MachineInfo) -> Iterator[Fin
     for answer in answers:
         if not answer.crash:
             continue
-        missing = sorted(_huge_pages(answer.pod) - listed)
+        asked = {name for one in answer.pod.containers for name in one.limits if name.startswith("hugepages-")}
+        missing = sorted(asked - listed)
         hint = (
             f"; the machine as it was given lists no {missing[0]}, but a node lists each size that its "
             f"kernel supports: add {missing[0]}=PAGES (0 for none) to the machine's text, or capture the machine"
@@ -309,10 +310,6 @@ def crash_findings(answers: Iterable[Answer], info: MachineInfo) -> Iterator[Fin
         cause = answer.crash.removesuffix(": the kubelet crashes here")
         message = f"crashes the kubelet and is left out: {cause}{hint}"
         yield Finding("warning", f"{answer.pod.namespace}/{answer.pod.name}", message, CRASHES)
-
-
-def _huge_pages(pod: Pod) -> set[str]:
-    return {name for container in pod.containers for name in container.limits if name.startswith("hugepages-")}
 
 
 def unasked_finding(last: Answer, unasked: Sequence[Pod]) -> Finding:
@@ -331,10 +328,11 @@ def device_findings(pods: Iterable[Pod], devices: Collection[str]) -> Iterator[F
     """Say which resources of the pods a plan knows nothing of: their providers may affect the placement."""
     unknown: dict[str, int] = {}
     for pod in pods:
-        names = {name for container in pod.containers for name in container.limits if _is_extended(name)}
-        names.difference_update(devices)
-        for name in names:
-            unknown[name] = unknown.get(name, 0) + 1
+        for name in {name for container in pod.containers for name in container.limits}.difference(devices):
+            domain, slash, _ = name.partition("/")
+            # Those of Kubernetes itself are no extended resources.
+            if slash and domain != "kubernetes.io" and not domain.endswith(".kubernetes.io"):
+                unknown[name] = unknown.get(name, 0) + 1
     return (
         Finding(
             "warning",
@@ -362,8 +360,3 @@ def preference_findings(pods: Iterable[Pod], preferences: Mapping[str, Preferenc
         for name in sorted(wanted)
         if preferences.get(name) is Preference.PLUGIN
     )
-
-
-def _is_extended(resource: str) -> bool:
-    domain, slash, _ = resource.partition("/")
-    return bool(slash) and domain != "kubernetes.io" and not domain.endswith(".kubernetes.io")

@@ -17,7 +17,7 @@ from mooring.documents.plan import PlanDocument
 from mooring.engine.core.errors import clean
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.node.resources import allocatable, total_requests
-from mooring.inputs.configuration.layers import EffectiveField
+from mooring.inputs.configuration.kubelet_config import EffectiveField
 from mooring.views.console import new_table
 from mooring.views.tables import numa_table, placements_table
 from mooring.views.view import NodeView

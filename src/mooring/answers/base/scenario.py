@@ -14,6 +14,7 @@ format V1 (up to v1.36); docs/reference/scenarios.md, "What is excused".
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
@@ -262,8 +263,12 @@ def refusal_alternatives(
     texts |= {found.message for found in _alone(info, config, mooring) if found.stage == refusal.stage}
     if refusal.code == Cause.FILE_DAMAGED and refusal.faults[0].values:
         (unknown,) = refusal.faults[0].values
-        for container in _ids(files.cpu):
-            if container not in files.containers:
+        # The container ids of a CPU manager's file of format V1
+        entries: object = None
+        with suppress(msgspec.MsgspecError, ValueError, KeyError, TypeError, RecursionError):
+            entries = msgspec.json.decode(files.cpu or "")["entries"]
+        for container, held in entries.items() if isinstance(entries, Mapping) else ():
+            if isinstance(held, str) and container not in files.containers:
                 texts.add(refusal.message.replace(f"'{unknown}'", f"'{container}'", 1))
     if refusal.code == Cause.FILE_CONTRADICTS and refusal.faults[0].values:
         texts |= {refusal.message.replace(refusal.faults[0].values[0], other) for other in refusal.faults[0].values}
@@ -301,12 +306,3 @@ def _refusal(info: MachineInfo, config: KubeletConfig, mooring: MooringConfig) -
     except KubeletCrashError:
         return None
     return found if isinstance(found, StartRefusal) else None
-
-
-def _ids(text: str | None) -> list[str]:
-    """Return the container ids of a CPU manager's file of format V1."""
-    try:
-        entries = msgspec.json.decode(text or "")["entries"]
-    except (msgspec.MsgspecError, ValueError, KeyError, TypeError, RecursionError):
-        return []
-    return [name for name, held in entries.items() if isinstance(held, str)] if isinstance(entries, Mapping) else []

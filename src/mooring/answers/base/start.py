@@ -23,8 +23,8 @@ from mooring.engine.releases.gates import cpu_option_groups, known_gates, topolo
 from mooring.engine.topologymanager.merge import MAX_ALLOWABLE, PREFER_CLOSEST
 from mooring.explanations.phrases import joined, size
 from mooring.explanations.reason import remedy
-from mooring.inputs.configuration.kubelet_config import ended_gate
-from mooring.inputs.configuration.part import RESERVATION_UNKNOWN
+from mooring.inputs.configuration.node_configuration import RESERVATION_UNKNOWN
+from mooring.inputs.decoding.api_fields import ended_gate
 from mooring.inputs.decoding.fields import nearest
 
 _THRESHOLD = "memory.available"
@@ -127,17 +127,14 @@ def _options_gate(question: Question, _: Fault) -> Iterator[StartChange]:
             yield StartChange(f"remove {field}", replace(question, config=config))
 
 
-def _reserve_a_core(question: Question, _: Fault) -> Iterator[StartChange]:
+def _reserve_a_core(question: Question, fault: Fault) -> Iterator[StartChange]:
+    """No CPUs are reserved, or too few, or some that are not online: those that are, or the first core."""
+    if fault.cause is Cause.CPUS_NOT_ONLINE and fault.values[0]:
+        yield _set(question, "reservedSystemCPUs", fault.values[0])
     threads = (core.thread_ids for node in question.machine.info.topology for core in node.cores)
     core = list_text(mask_of(min(threads, key=min, default=())))
     if core:
         yield _set(question, "reservedSystemCPUs", core)
-
-
-def _not_online(question: Question, fault: Fault) -> Iterator[StartChange]:
-    if fault.values[0]:
-        yield _set(question, "reservedSystemCPUs", fault.values[0])
-    yield from _reserve_a_core(question, fault)
 
 
 def _too_much_reserved(question: Question, fault: Fault) -> Iterator[StartChange]:
@@ -308,7 +305,7 @@ _BY_CAUSE: Mapping[Cause, Callable[[Question, Fault], Iterator[StartChange]]] = 
     Cause.OPTIONS_GATE: _options_gate,
     Cause.NO_RESERVED_CPUS: _reserve_a_core,
     Cause.TOO_FEW_CPUS: _reserve_a_core,
-    Cause.CPUS_NOT_ONLINE: _not_online,
+    Cause.CPUS_NOT_ONLINE: _reserve_a_core,
     Cause.NOT_RESERVABLE: lambda question, fault: _remove(question, fault.field, fault.names[0]),
     Cause.OVERCOMMITTED: _too_much_reserved,
     Cause.TOO_MANY_NODES: _nodes,

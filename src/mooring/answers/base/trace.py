@@ -28,8 +28,7 @@ from mooring.inputs.decoding.fields import inside
 from mooring.inputs.decoding.files import check_regular
 from mooring.inputs.machines.loader import MAX_DESCRIPTION_BYTES, load_machine
 from mooring.inputs.machines.machineinfo_json import machines_of_lines, parse_machine_info
-from mooring.inputs.pods.recordings import is_recording, node_histories
-from mooring.inputs.pods.scenario import Scenario, load_scenarios
+from mooring.inputs.pods.scenario import Scenario, is_recording, load_scenarios, node_histories
 
 TraceStep: TypeAlias = Admit | Remove | Restart | Offline
 

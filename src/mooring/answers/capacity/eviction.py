@@ -61,9 +61,11 @@ def named_subject(question: Question, name: str) -> Subject:
         InputError: no pod has the name, or several have.
     """
     if not name:
-        if len(question.pods) > 1 and _are_replicas(question.pods):
-            first = question.pods[0]
-            return _workload(question, f"{first.namespace}/{first.name.rpartition('-')[0]}")
+        # The pods of one workload differ in nothing but uid and the number at the end of their names.
+        stems = [replace(pod, name=pod.name.rpartition("-")[0], uid="") for pod in question.pods]
+        are_numbered = all(pod.name.rpartition("-")[2].isdecimal() for pod in question.pods)
+        if len(stems) > 1 and are_numbered and all(pod == stems[0] for pod in stems):
+            return _workload(question, f"{stems[0].namespace}/{stems[0].name}")
         if not question.pods and len(question.scaled_down) == 1:
             return Subject(question.scaled_down[0], question)
         if len(question.pods) != 1:
@@ -81,12 +83,6 @@ def named_subject(question: Question, name: str) -> Subject:
         return Subject(found[0], question)
     others = tuple(pod for pod in question.pods if pod is not given[0])
     return Subject(given[0], replace(question, pods=others), itself=bool(others))
-
-
-def _are_replicas(pods: Sequence[Pod]) -> bool:
-    """Return whether pods differ in nothing but uid and the number at the end of their names."""
-    alike = [replace(pod, name=pod.name.rpartition("-")[0], uid="") for pod in pods]
-    return all(pod.name.rpartition("-")[2].isdecimal() for pod in pods) and all(pod == alike[0] for pod in alike)
 
 
 def _workload(question: Question, name: str) -> Subject:

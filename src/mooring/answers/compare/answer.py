@@ -166,7 +166,16 @@ def compare(
     is_alone = workers < 2 or is_little or plugged
     here = (judge(trace, members, pods) for members in groups)
     outcomes = here if is_alone else _spread(trace, groups, pods, workers)
-    return ranked(trace, variants, watch(_in_order(outcomes, len(variants))), by)
+
+    def in_order() -> Iterator[VariantOutcome]:
+        """Yield the outcomes of variants in the order of the variants, in which the groups come too."""
+        found: dict[int, VariantOutcome] = {}
+        for position in range(len(variants)):
+            while position not in found:
+                found |= next(outcomes)
+            yield found.pop(position)
+
+    return ranked(trace, variants, watch(in_order()), by)
 
 
 def _spread(
@@ -183,15 +192,6 @@ def _spread(
             except BrokenExecutor:
                 found = judge(trace, members, pods)
             yield found
-
-
-def _in_order(outcomes: Iterator[dict[int, VariantOutcome]], count: int) -> Iterator[VariantOutcome]:
-    """Yield the outcomes of variants in the order of the variants, in which the groups come too."""
-    found: dict[int, VariantOutcome] = {}
-    for position in range(count):
-        while position not in found:
-            found |= next(outcomes)
-        yield found.pop(position)
 
 
 def usable_cores() -> int:
@@ -343,12 +343,8 @@ def _separating(ask: Ask, plan: Plan, like: Plan, changed: set[str]) -> Iterator
     different = {*plan.release.rules.names()} ^ {*like.release.rules.names()}
     for rule in RULES:
         if rule.name in different:
-            uids = changed & differing(plan, make_plan(ask(_with_rule(plan.release, rule, like.release))))
+            field = rule.name.replace("-", "_")
+            rules = replace(plan.release.rules, **{field: getattr(like.release.rules, field)})
+            uids = changed & differing(plan, make_plan(ask(replace(plan.release, rules=rules))))
             if uids:
                 yield rule, uids
-
-
-def _with_rule(release: Release, rule: ReleaseRule, like: Release) -> Release:
-    """Return a release that follows one rule as another release does."""
-    field = rule.name.replace("-", "_")
-    return replace(release, rules=replace(release.rules, **{field: getattr(like.rules, field)}))

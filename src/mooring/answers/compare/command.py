@@ -198,7 +198,8 @@ def command(
     if len(releases) > 1:
         others = bool(trace or alternatives or all_options or vary or len(machines) > 1)
         return _releases(described, releases, form, to, others=others)
-    dimensions, devices = _dimensions(vary, all_options=all_options), tuple(devices for _, devices in paired)
+    dimensions = {*map(variant.Dimension, vary), *(variant.ALL_OPTIONS if all_options else ())}
+    devices = tuple(devices for _, devices in paired)
     compared = compare_inputs.read_compared(described, machines, alternatives, trace, dimensions, cluster, devices)
     check = compare_inputs.check_of(compared, described, cluster) if checked or cluster else None
     if check is not None:
@@ -243,8 +244,3 @@ def _check_source(manifests: Sequence[str], trace: str, checked: Sequence[tuple[
         raise click.UsageError("--trace brings its own state: remove --state, --active and --node")
     if not trace and not manifests:
         raise click.UsageError("missing option '-f' or '--trace'")
-
-
-def _dimensions(vary: tuple[str, ...], *, all_options: bool) -> frozenset[variant.Dimension]:
-    named = frozenset(variant.Dimension(name) for name in vary)
-    return named | frozenset(variant.ALL_OPTIONS) if all_options else named

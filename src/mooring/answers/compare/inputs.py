@@ -212,7 +212,7 @@ def _asked(
         if not devices or devices[place]:
             return machine, found
         facts = replace(archives.open_node(machines[place]).devices(), declared=declared)
-        there = claims.node_devices(facts, machine, question.pods, question.mooring.device_attributes)
+        there, _ = claims.node_devices(facts, machine, question.pods, question.mooring.device_attributes)
         return machine, {**found, **there.devices}
 
     given = _name(node), NodeConfiguration(question.config, question.mooring)

@@ -9,7 +9,7 @@ another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from hashlib import sha256
@@ -201,7 +201,7 @@ def measures(
     if isinstance(end, trials.SharedKubelet):
         kubelet, policy = end.kubelet, end.kubelet.settings.cpu
         beyond = sum(_beyond(admission, kubelet.node.memory.nodes) for admission in placed)
-        memory, devices = _memory(kubelet, placed), _devices(kubelet, placed)
+        memory, devices = _nearby(kubelet, placed)
         if policy is not None:
             masks = [one.decision.containers[name].cpus.mask for one in placed for name in one.exclusive]
             aligned = alignment(policy.topology, policy.reserved, masks)
@@ -236,28 +236,22 @@ def measures(
     }
 
 
-def _memory(kubelet: Kubelet, placed: Iterable[trials.TrialAdmission]) -> tuple[int, int]:
-    """Return how many containers have memory and CPUs together on the fewest NUMA nodes, and how many bound memory."""
-    found = [
-        extent_of_nodes(kubelet.settings, kubelet.node.providers, one.decision.containers[name], blocks)
-        for one in placed
-        for name, blocks in one.memory.items()
-        if name in one.decision.containers and one.decision.containers[name].mems and not _is_init(one.pod, name)
-    ]
-    return sum(not extent.beyond for extent in found), len(found)
+def _nearby(kubelet: Kubelet, placed: Iterable[trials.TrialAdmission]) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return of containers with bound memory, and of those with devices near NUMA nodes, how many are aligned, and all.
 
-
-def _devices(kubelet: Kubelet, placed: Iterable[trials.TrialAdmission]) -> tuple[int, int]:
-    """Return the same of containers with devices near NUMA nodes."""
-    found = [
-        extent_of_nodes(
-            kubelet.settings, kubelet.node.providers, one.decision.containers[name], one.memory.get(name, ()), held
-        )
-        for one in placed
-        for name, held in one.decision.devices.items()
-        if name in one.decision.containers and are_near(held) and not _is_init(one.pod, name)
-    ]
-    return sum(not extent.beyond for extent in found), len(found)
+    The former have memory and CPUs together on the fewest NUMA nodes, the latter their devices, too.
+    """
+    memory, devices = [], []
+    settings, providers = kubelet.settings, kubelet.node.providers
+    for one in placed:
+        for name, placement in one.decision.containers.items():
+            blocks, held = one.memory.get(name, ()), one.decision.devices.get(name)
+            is_bound, has_near = name in one.memory and bool(placement.mems), held is not None and are_near(held)
+            if (is_bound or has_near) and not _is_init(one.pod, name):
+                memory += [extent_of_nodes(settings, providers, placement, blocks)] if is_bound else []
+                devices += [extent_of_nodes(settings, providers, placement, blocks, held or {})] if has_near else []
+    memory_aligned, devices_aligned = (sum(not extent.beyond for extent in found) for found in (memory, devices))
+    return (memory_aligned, len(memory)), (devices_aligned, len(devices))
 
 
 def _rejected(new: Sequence[trials.TrialAdmission], trial: trials.Trial, asked: int) -> dict[str, int]:
@@ -299,23 +293,21 @@ def _needed(block: Block, nodes: Mapping[int, NUMANodeState]) -> int:
 
 def digest(trial: trials.Trial) -> str:
     """Return a text that two trials share when everything was decided alike, down to the last CPU."""
-    return sha256("\n".join(_outcome_lines(trial)).encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _outcome_lines(trial: trials.Trial) -> Iterator[str]:
+    lines = []
     for admission in trial.admissions:
         decision = admission.decision
         held = [(name, str(one.cpus), one.mems) for name, one in decision.containers.items()]
         whole = (str(decision.pod.cpus), decision.pod.mems)
         answer = (decision.uid, admission.running, decision.admitted, decision.reason, decision.message)
-        yield repr((answer, held, whole, held_devices(decision), str(decision.shared_pool)))
+        lines.append(repr((answer, held, whole, held_devices(decision), str(decision.shared_pool))))
     match trial.end:
         case trials.SharedKubelet() as shared:
-            yield str(shared.kubelet.node.shared_pool)
+            lines.append(str(shared.kubelet.node.shared_pool))
         case StartRefusal() as refusal:
-            yield f"{refusal.stage}: {refusal.message}"
+            lines.append(f"{refusal.stage}: {refusal.message}")
         case verdict:
-            yield verdict
+            lines.append(verdict)
+    return sha256("\n".join(lines).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from string import ascii_lowercase
@@ -17,7 +17,7 @@ from mooring.engine.core.errors import clean
 from mooring.engine.core.machine import Machine
 from mooring.engine.topologymanager.merge import NONE
 from mooring.explanations.phrases import plural
-from mooring.views.svg.plot import Kind, Plot, PlotRow, PlotShare
+from mooring.views.svg.plot import Kind, Plot, PlotRow
 
 
 def settings_words(config: VariantSettingsPart) -> str:
@@ -174,8 +174,12 @@ def comparison_plot(comparison: Comparison, top: int, *, grouped: bool) -> Plot:
     rows = rows_of(comparison, grouped=grouped)
     best = rows[:top] if top else rows
     shown = [*best, *(row for row in rows[len(best) :] if row.is_given)]
-    reasons = _reasons(shown)
-    more = [name for name in MORE_LEVELS if any(_share_of(row.part, name).whole for row in shown)]
+    # The reasons of rejections, the most frequent first
+    totals = Counter[str]()
+    for row in shown:
+        totals.update(row.part.rejected if row.part.starts else {})
+    reasons = sorted(totals, key=lambda reason: (-totals[reason], reason))
+    more = [name for name in MORE_LEVELS if any(_share_of(row.part, name)[1] for row in shown)]
     rejected = [
         Kind(
             f"rejected: {reason}",
@@ -190,11 +194,13 @@ def comparison_plot(comparison: Comparison, top: int, *, grouped: bool) -> Plot:
     manager = {name: place for one in every for name, place in one.items()}
     differing = [name for name in uses if uses[name] < len(shown)]
     settings = tuple(sorted(differing, key=lambda name: (manager[name], " manager " not in name, name)))
+    common = [name for name in uses if uses[name] == len(shown)]
+    common_line = [f"All: {' · '.join(common)}"] if common else []
     kinds = (ADMITTED, *rejected, *([NO_START] if not all(row.part.starts for row in shown) else []))
     return Plot(
         title=f"{plural(comparison.document.pods, 'pod')} under {plural(len(comparison.variants), 'variant')}",
         settings=settings,
-        lines=(*_machine_lines(rows), *_common_lines(shown)),
+        lines=(*(f"{view.name}: {view.title}" for view in map(machine_view, machines_of(rows))), *common_line),
         noun="pod",
         kinds=kinds,
         share_headings=(*LEVELS, *more),
@@ -202,12 +208,6 @@ def comparison_plot(comparison: Comparison, top: int, *, grouped: bool) -> Plot:
         rows=tuple(_row(row, rows, settings, reasons, more) for row in shown),
         notes=(ALIGNED_NOTE, *([LUCK_NOTE] if any(row.part.is_luck for row in shown) else []), WASTE_NOTE),
     )
-
-
-def _machine_lines(rows: Sequence[Row]) -> Iterator[str]:
-    for machine in machines_of(rows):
-        view = machine_view(machine)
-        yield f"{view.name}: {view.title}"
 
 
 def _settings_of(row: Row) -> dict[str, int]:
@@ -221,26 +221,10 @@ def _settings_of(row: Row) -> dict[str, int]:
     return {name: place for place, names in enumerate(managers) for name in names}
 
 
-def _common_lines(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield what all rows have in common."""
-    every = [_settings_of(row) for row in rows]
-    common = [name for name in every[0] if all(name in one for one in every)] if every else []
-    if common:
-        yield f"All: {' · '.join(common)}"
-
-
-def _reasons(rows: Sequence[Row]) -> list[str]:
-    """Return the reasons of rejections, the most frequent first."""
-    totals = Counter[str]()
-    for row in rows:
-        totals.update(row.part.rejected if row.part.starts else {})
-    return sorted(totals, key=lambda reason: (-totals[reason], reason))
-
-
-def _share_of(found: VariantPart, name: str) -> PlotShare:
+def _share_of(found: VariantPart, name: str) -> tuple[int, int]:
     if name == "memory":
-        return PlotShare(found.aligned.memory, found.memory_containers)
-    return PlotShare(found.aligned.devices, found.device_containers)
+        return found.aligned.memory, found.memory_containers
+    return found.aligned.devices, found.device_containers
 
 
 def _row(
@@ -262,7 +246,7 @@ def _row(
         settings=marks,
         counts=(found.admitted, *(found.rejected.get(reason, 0) for reason in reasons)),
         shares=(
-            *(PlotShare(part, found.exclusive_containers) for part in aligned),
+            *((part, found.exclusive_containers) for part in aligned),
             *(_share_of(found, name) for name in more),
         ),
         figures=(

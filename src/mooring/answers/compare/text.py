@@ -18,7 +18,6 @@ from mooring.answers.compare.answer import (
     Comparison,
     ComparisonDocument,
     ReleaseComparisonDocument,
-    ReleaseDecisionPart,
     ReleasePodPart,
     lucky_variant,
 )
@@ -33,7 +32,7 @@ from mooring.answers.compare.plot import (
     variant_words,
 )
 from mooring.cli.terminal import width_for
-from mooring.documents.plan import PlacementPart, PodPart
+from mooring.documents.plan import PodPart
 from mooring.engine.core.errors import clean
 from mooring.engine.core.release import NEWEST
 from mooring.explanations.phrases import joined, plural
@@ -105,14 +104,6 @@ _WIDE_WASTED = ("SPREAD", "STRANDED", "INIT", "SIBLINGS", "FRAGMENTS", "MEMORY")
 _WIDE_REST = (*_WIDE_WASTED, "MEMALIGNED", "DEVALIGNED", "PROMISE", "REJECTED", "SETTINGS")
 
 
-def _wide_lines(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield one line for each entry with everything in it, lined up under headings."""
-    lines = [(*WIDE, *_WIDE_REST), *(_wide_cells(row) for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    for line in lines:
-        yield (" " * GAP).join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-
-
 def _wide_cells(row: Row) -> tuple[str, ...]:
     found, aligned, stranded = row.part, row.part.aligned, row.part.stranded
     figures = (found.admitted, found.asked, found.lost, found.exclusive_containers)
@@ -163,7 +154,11 @@ def _wide(comparison: Comparison, rows: Sequence[Row], shown: Sequence[Row]) -> 
         f"left out {one.count}: {one.start_error_stage}: {clean(one.start_error)}"
         for one in comparison.document.left_out
     )
-    yield Text("\n".join([*_wide_lines(shown), *_rest(rows, shown), *left_out]), no_wrap=True, overflow="ignore")
+    # One line for each entry with everything in it, lined up under headings
+    cells = [(*WIDE, *_WIDE_REST), *map(_wide_cells, shown)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = [(" " * GAP).join(map(str.ljust, line, widths)).rstrip() for line in cells]
+    yield Text("\n".join([*lines, *_rest(rows, shown), *left_out]), no_wrap=True, overflow="ignore")
 
 
 def _parts(comparison: Comparison, rows: Sequence[Row], shown: Sequence[Row], width: int) -> Iterator[RenderableType]:
@@ -329,27 +324,19 @@ def _table_of_releases(groups: Sequence[Sequence[str]], pods: Sequence[ReleasePo
     for pod in pods:
         by_release = {one.kubelet: one for one in pod.decisions}
         decisions = [by_release.get(group[0]) for group in groups]
-        table.add_row(Breaking(_name(pod), "/", "title"), *map(_verdict, decisions))
+        verdicts = []
+        for one in decisions:
+            why = "" if one is None else clean(one.reason or "the kubelet does not answer")
+            verdicts.append("not asked" if one is None else "admitted" if one.admitted else f"rejected: {why}")
+        table.add_row(Breaking(_name(pod), "/", "title"), *map(Text, verdicts))
         admitted = [one.containers if one is not None and one.admitted else {} for one in decisions]
         for container in dict.fromkeys(name for containers in admitted for name in containers):
-            places = [_place_of_releases(containers.get(container)) for containers in admitted]
-            table.add_row(Text(f"  {clean(container)}"), *(Breaking(place) for place in places))
+            places = []
+            for held in (containers.get(container) for containers in admitted):
+                memory = f", memory {numbers(map(int, held.mems.split(',')))}" if held is not None and held.mems else ""
+                places.append("" if held is None else f"{held.cpus or 'shared pool'}{memory}")
+            table.add_row(Text(f"  {clean(container)}"), *map(Breaking, places))
     return table
-
-
-def _verdict(decision: ReleaseDecisionPart | None) -> Text:
-    if decision is None:
-        return Text("not asked")
-    if decision.admitted:
-        return Text("admitted")
-    return Text(f"rejected: {clean(decision.reason or 'the kubelet does not answer')}")
-
-
-def _place_of_releases(placement: PlacementPart | None) -> str:
-    if placement is None:
-        return ""
-    memory = f", memory {numbers(map(int, placement.mems.split(',')))}" if placement.mems else ""
-    return f"{placement.cpus or 'shared pool'}{memory}"
 
 
 def _names_of_releases(pods: Sequence[PodPart]) -> str:

@@ -28,7 +28,7 @@ from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.pod import ContainerKind, Pod
 from mooring.engine.cpumanager.policy import available_cpus
 from mooring.engine.devicemanager.hints import pod_device_requests
-from mooring.engine.kubelet.admit import AdmitMode, AdmitResult, added
+from mooring.engine.kubelet.admit import AdmitMode, added
 from mooring.engine.kubelet.events import Admit, Event, EventResult, Happened, Living, Readmit, Restart, run
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.start import NotStarted, opened
@@ -99,7 +99,11 @@ def _following(before: Kubelet, event: Living, result: EventResult) -> Callable[
         for one in result.admissions
     )
     scopes_agree = isinstance(event, Admit) and is_alike_in_both_scopes(event.pod, before.node.providers)
-    asked = [hints for one in result.admissions for hints in _hints_of(one)]
+    # All hints that were merged, in their order
+    asked: list[ResourceHints] = []
+    for decision in (one.decision for one in result.admissions):
+        asked += (decision.hints or {}).values()
+        asked += [] if decision.pod_hints is None else [decision.pod_hints]
     merges: dict[tuple[bool, int], list[Hint]] = {}
 
     def merged(settings: Settings) -> list[Hint | None]:
@@ -154,14 +158,6 @@ def is_alike_in_both_scopes(pod: Pod, providers: Providers) -> bool:
         and uid not in {**providers.devices.held, **providers.devices.claimed}
         and uid not in (providers.reusable_cpus.pod, providers.reusable_memory.pod, providers.reusable_devices.pod)
     )
-
-
-def _hints_of(result: AdmitResult) -> Iterator[ResourceHints]:
-    """Yield all hints that were merged in an admission, in their order."""
-    decision = result.decision
-    yield from (decision.hints or {}).values()
-    if decision.pod_hints is not None:
-        yield decision.pod_hints
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,24 +243,20 @@ def _admissions(result: EventResult, event: Living) -> tuple[list[TrialAdmission
             return found, PodVerdict.ENDLESS
         if one.crash and isinstance(event, Restart):
             return found, PodVerdict.CRASH
-        found.append(_admission(one, running=not isinstance(event, Admit)))
+        pod, decision, running = one.pod, one.decision, not isinstance(event, Admit)
+        if not decision.admitted:
+            found.append(TrialAdmission(pod, decision, running, crashes=bool(one.crash)))
+            continue
+        settings, providers = one.decided.settings, one.decided.node.providers
+        exclusive = tuple(
+            container.name
+            for container in pod.containers
+            if container.kind is not ContainerKind.INIT
+            and cpu_isolation(settings, providers, pod, container) is Isolation.CONTAINER
+        )
+        blocks = providers.memory.assignments.get(pod.uid, {})
+        found.append(TrialAdmission(pod, decision, running, exclusive, blocks))
     return found, PodVerdict.CRASH if result.crash else None
-
-
-def _admission(result: AdmitResult, *, running: bool) -> TrialAdmission:
-    pod, decision = result.pod, result.decision
-    if not decision.admitted:
-        return TrialAdmission(pod, decision, running, crashes=bool(result.crash))
-    blocks = result.decided.node.memory.assignments.get(pod.uid, {})
-    return TrialAdmission(pod, decision, running, tuple(_exclusive(result.decided, pod)), blocks)
-
-
-def _exclusive(kubelet: Kubelet, pod: Pod) -> Iterator[str]:
-    settings, providers = kubelet.settings, kubelet.node.providers
-    for container in pod.containers:
-        isolation = cpu_isolation(settings, providers, pod, container)
-        if container.kind is not ContainerKind.INIT and isolation is Isolation.CONTAINER:
-            yield container.name
 
 
 NO_LIMIT = sys.maxsize

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
+from msgspec import field
+
 from mooring.answers.base.answering import RESTART
 from mooring.answers.base.plan_findings import HELD_TWICE, RESERVED_HELD
 from mooring.documents import plan as parts
@@ -125,6 +127,27 @@ class DiagnosisDocument(parts.DocumentPart, kw_only=True):
     def all_problems(self) -> list[ProblemPart]:
         """Everything that is wrong, file by file."""
         return [*(problem for file in self.files for problem in file.problems), *self.problems]
+
+
+class ExclusiveHolderPart(parts.DocumentPart):
+    """A container, or a pod as a whole, that has exclusive CPUs."""
+
+    name: str
+    uid: str
+    cpus: parts.CPUList
+
+
+class IsolationDocument(parts.DocumentPart, kw_only=True):
+    """What mooring doctor --lint -o json prints: what else may run on exclusive CPUs."""
+
+    api_version: parts.APIVersion = parts.API_VERSION
+    kind: Literal["Isolation"] = "Isolation"
+    machine: str
+    exclusive: parts.CPUList = field(name="exclusiveCPUs")
+    shared_pool: parts.CPUList
+    reserved: parts.CPUList = field(name="reservedCPUs")
+    holders: list[ExclusiveHolderPart]
+    findings: list[parts.FindingPart]
 
 
 def state_file(

@@ -31,7 +31,7 @@ with lazily():
     from mooring.answers.doctor import lint as lint_answer
     from mooring.answers.doctor import text
     from mooring.cli import terminal
-    from mooring.engine.checkpoint import device_file, formats, salvage
+    from mooring.engine.checkpoint import device_file, formats, store
     from mooring.engine.kubelet import start as starting
     from mooring.engine.node import settings
     from mooring.inputs.machines import isolation
@@ -119,7 +119,7 @@ def write_repair(diagnosis: DiagnosisDocument, before: Mapping[str, str | None],
         InputError: it cannot be written; then everything is as it was.
     """
     after = {one.file: one.text if one.action == "replace" else None for one in diagnosis.repairs}
-    copies = iter(salvage.replace_with_backups(folder, before, after))
+    copies = iter(store.replace_with_backups(folder, before, after))
     for repair in diagnosis.repairs:
         repair.written, repair.backup = True, next(copies).name if before.get(repair.file) is not None else ""
 
@@ -248,9 +248,9 @@ def _node_files(inputs: NodeOptions) -> Tree:
 
 
 def _refuse_beside_kubelet(tree: Tree) -> None:
-    found = trees.kubelet_here(tree)
-    if found.process is not None or found.embedding:
-        name = found.embedding or f"process {found.process.number if found.process else ''}"
+    process, embedding = trees.kubelet_here(tree)
+    if process is not None or embedding:
+        name = embedding or f"process {process.number if process else ''}"
         raise InputError(f"a kubelet runs ({name})", source="mooring heal", remedy="stop it first")
 
 

@@ -22,7 +22,7 @@ from typing import TypeVar
 from mooring.answers.base.plan_findings import HELD_TWICE, RESERVED_HELD
 from mooring.answers.doctor.answer import DroppedEntryPart, EntryHolder, ProblemPart, problem
 from mooring.answers.doctor.answer import dropped as dropped_entry
-from mooring.engine.checkpoint.contents import CPUContents
+from mooring.engine.checkpoint.salvage import CPUContents
 from mooring.engine.core.bits import NO_CPUS, CPUMask
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.cpumanager.policy import StaticPolicy
@@ -101,7 +101,13 @@ def repaired_cpu(
     for uid, mask in broken.pods.items() if policy.gates.managers else ():
         units[EntryHolder(uid, "")] = units.get(EntryHolder(uid, ""), 0) | mask
     units = dict(sorted(units.items()))
-    dropped = {holder: why for holder, cpus in units.items() if (why := _misfit(policy, cpus))}
+    dropped = {}
+    for holder, cpus in units.items():
+        gone, reserved = cpus & ~policy.topology.all_cpus, cpus & policy.reserved
+        parts = [f"{cpus_text(gone)} {_is(gone)} not there"] if gone else []
+        parts += [f"{cpus_text(reserved)} {_is(reserved)} reserved"] if reserved else []
+        if parts:
+            dropped[holder] = " and ".join(parts)
     fitting = {holder: cpus for holder, cpus in units.items() if holder not in dropped}
     # Fewer entries always go together where more do, so that taking up one after the other misses none.
     kept: dict[EntryHolder, int] = {}
@@ -143,13 +149,6 @@ def repaired_cpu(
     )
 
 
-def _misfit(policy: StaticPolicy, cpus: int) -> str:
-    gone, reserved = cpus & ~policy.topology.all_cpus, cpus & policy.reserved
-    parts = [f"{cpus_text(gone)} {_is(gone)} not there"] if gone else []
-    parts += [f"{cpus_text(reserved)} {_is(reserved)} reserved"] if reserved else []
-    return " and ".join(parts)
-
-
 def _is(cpus: int) -> str:
     return "is" if cpus.bit_count() == 1 else "are"
 
@@ -158,13 +157,10 @@ def _obstacle(policy: StaticPolicy, kept: Mapping[EntryHolder, int], holder: Ent
     """Return why an entry cannot stay beside those that are kept; empty when it can."""
     for other, held in kept.items():
         if held & cpus and state_owner(other.uid).root != state_owner(holder.uid).root:
-            return f"{_who(other)} holds {cpus_text(held & cpus)} too"
+            owner = state_owner(other.uid, other.container)
+            who = owner.label() if owner.kind is OwnerKind.CLAIM else f"pod {owner.uid}"
+            return f"{who} holds {cpus_text(held & cpus)} too"
     return "" if _pool(policy, [*kept.values(), cpus]) else "no CPU would be left for the shared pool"
-
-
-def _who(holder: EntryHolder) -> str:
-    owner = state_owner(holder.uid, holder.container)
-    return owner.label() if owner.kind is OwnerKind.CLAIM else f"pod {owner.uid}"
 
 
 def _pool(policy: StaticPolicy, masks: Collection[int]) -> int:

@@ -26,10 +26,10 @@ from mooring.answers.doctor.answer import (
     problem,
     state_file,
 )
-from mooring.answers.doctor.joint_checks import check_together
 from mooring.answers.doctor.reports import (
     Report,
     State,
+    changes,
     cpu_report,
     memory_report,
     pod_file_problems,
@@ -138,7 +138,7 @@ def _diagnosed(
     repairs = _repairs(settings, ask, cpu, memory, running)
     afterwards, met = restarted(replace(ask, files=with_repairs(files, repairs)))
     shared = [
-        *check_together(settings, ask.active, cpu, memory, devices),
+        *entry_checks.check_together(settings, ask.active, cpu, memory, devices),
         *entry_checks.check_entries(settings, ask.active, cpu, memory),
         *([problem("MOOR-350", "", code=base.code)] if base is not None else []),
         *met,
@@ -166,6 +166,11 @@ def _document(
     *,
     is_blocked: bool,
 ) -> DiagnosisDocument:
+    files = []
+    for report, words in reports:
+        entries: Mapping[str, Sized] = {} if report.state is None else report.state.assignments
+        held = sum(len(one) for uid, one in entries.items() if state_owner(uid).is_pods)
+        files.append(state_file(report.file, report.format, list(report.problems), words, held))
     found = DiagnosisDocument(
         kubelet=question.mooring.release.tag,
         release=question.mooring.release.name,
@@ -175,10 +180,7 @@ def _document(
         start_error="" if refusal is None else refusal.message,
         start_error_stage="" if refusal is None else refusal.stage,
         remedy=start_advice(question, refusal) if refusal is not None and is_blocked else "",
-        files=[
-            state_file(report.file, report.format, list(report.problems), words, _containers(report.state))
-            for report, words in reports
-        ],
+        files=files,
         problems=list(problems),
         repairs=list(repairs),
         afterwards=list(afterwards),
@@ -188,11 +190,6 @@ def _document(
     name_entries((entry for one in found.all_problems for entry in one.containers), pods)
     name_entries((entry for one in found.repairs for entry in one.dropped), pods)
     return found
-
-
-def _containers(state: CPUState | MemoryState | None) -> int:
-    entries: Mapping[str, Sized] = {} if state is None else state.assignments
-    return sum(len(held) for uid, held in entries.items() if state_owner(uid).is_pods)
 
 
 def _settings(question: Question, config: KubeletConfig) -> Settings | StartRefusal:
@@ -261,7 +258,7 @@ def _repairs(
         kept, lost = (None, ()) if report.state is None else repaired(settings, report.state, running)
         text = "" if kept is None else text_of(settings, kept)
         count = 0 if kept is None else sum(map(len, kept.assignments.values()))
-        action, diff = "delete" if kept is None else "replace", entry_checks.changes(report.state, kept, report.file)
+        action, diff = "delete" if kept is None else "replace", changes(report.state, kept, report.file)
         dropped = [*report.unnamed, *lost]
         found.append(RepairPart(report.file, action, text, count, dropped, diff, written=False, backup=""))
     # What the configuration itself is refused for is not the files' fault, and no file can mend it.

@@ -1,29 +1,37 @@
-"""Entries seen across both files, and against the pods that run; and a state as text, for its kubelet and for people.
+"""Entries of both files, the running pods and the device manager's record judged together: what one lost, others name.
 
 The kubelet that will start on the files is of the newest release, or of an older one to which a node is rolled back.
 Kubelet 1.37 writes its state twice into a file; an older one reads only the members of its own format, and these have
 no entries of whole pods.
 
 Source: kubelet v1.37.1, removeStaleState of both managers, and KEP-5526; spec: state-files.md sections 2 and 5,
-cpu-manager.md section 10, releases.md section 4.
+cpu-manager.md section 10, releases.md section 4. A CPU manager without a file starts with an empty state, and the
+device manager goes on when it cannot read its record (pkg/kubelet/cm/devicemanager/manager.go, readCheckpoint).
 """
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
-from mooring.answers.doctor.answer import NO_ENTRY, POD_ENTRIES_IGNORED, STALE, EntryHolder, ProblemPart, problem
-from mooring.answers.doctor.memory_checks import blocks_text
+from mooring.answers.doctor.answer import (
+    FILE_MISSING,
+    LOST_ENTRIES,
+    NO_ENTRY,
+    POD_ENTRIES_IGNORED,
+    STALE,
+    EntryHolder,
+    ProblemPart,
+    problem,
+)
 from mooring.answers.doctor.reports import Report
+from mooring.engine.checkpoint.device_file import DeviceRecord
 from mooring.engine.checkpoint.formats import bytes_of
 from mooring.engine.checkpoint.goscan import JSONObject, parse_prefix
 from mooring.engine.checkpoint.salvage import DEPTH, json_of
-from mooring.engine.core.bits import NO_CPUS, list_text
+from mooring.engine.core.bits import NO_CPUS, list_text, mask_of
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.pod import ContainerKind, Pod, PodLevelGates
-from mooring.engine.core.quantity import Quantity
 from mooring.engine.core.release import Release
 from mooring.engine.cpumanager.policy import exclusive_cpus
 from mooring.engine.cpumanager.state import CPUState
@@ -74,59 +82,8 @@ def _without(text: str | None, hidden: set[str]) -> str | None:
         return text
 
 
-def changes(before: CPUState | MemoryState | None, after: CPUState | MemoryState | None, file: str) -> list[str]:
-    """Return a unified diff of two states; None is a file that is not there."""
-    old, new = (
-        [] if state is None else [*(_cpu_lines(state) if isinstance(state, CPUState) else _memory_lines(state))]
-        for state in (before, after)
-    )
-    return list(difflib.unified_diff(old, new, file, f"{file} (repaired)", lineterm="", n=1))
-
-
-def _cpu_lines(state: CPUState) -> Iterator[str]:
-    yield f"policyName: {state.policy}"
-    yield f"defaultCpuSet: {list_text(state.default)}"
-    for uid, held in sorted(state.assignments.items()):
-        for name, mask in sorted(held.items()):
-            yield f"entries/{uid}/{name}: {list_text(mask)}"
-    for uid, mask in sorted(state.pods.items()):
-        yield f"podEntries/{uid}: {list_text(mask)}"
-    for uid, held in sorted(state.baselines.items()):
-        for name, mask in sorted(held.items()):
-            yield f"baselines/{uid}/{name}: {list_text(mask)}"
-    for uid, releases in sorted(state.pre_assignments.items()):
-        for name, pre in sorted(releases.items()):
-            at = pre.apply_at
-            yield f"preAssignments/{uid}/{name}: {list_text(pre.cpus)} at {at.since_boot} of {at.boot}"
-
-
-def _memory_lines(state: MemoryState) -> Iterator[str]:
-    yield f"policyName: {state.policy}"
-    for node, account in sorted(state.nodes.items()):
-        cells = ",".join(map(str, account.cells))
-        yield f"machineState/{node}: assignments {account.assignments}, group {cells}"
-        for name, table in sorted(account.memory.items()):
-            parts = (
-                ("total", table.total),
-                ("systemReserved", table.system_reserved),
-                ("allocatable", table.allocatable),
-                ("reserved", table.reserved),
-                ("free", table.free),
-            )
-            yield f"machineState/{node}/{name}: {', '.join(f'{what} {_bytes(amount)}' for what, amount in parts)}"
-    for uid, containers in sorted(state.assignments.items()):
-        for name, blocks in sorted(containers.items()):
-            yield f"entries/{uid}/{name}: {blocks_text(blocks)}"
-    for uid, blocks in sorted(state.pods.items()):
-        yield f"podEntries/{uid}: {blocks_text(blocks)}"
-
-
-def _bytes(amount: int) -> str:
-    """Return bytes exactly, in the largest unit that does it."""
-    return str(Quantity.of_bytes(amount))
-
-
 _MOST_NAMED = 5
+_MOST_LOST = 8
 
 
 def check_pod_entries(cpu: CPUState | None, memory: MemoryState | None, settings: Settings) -> Iterator[ProblemPart]:
@@ -188,23 +145,17 @@ def check_entries(
         )
         if holders:
             yield problem("MOOR-340", "", holders, pods=plural(len({holder.uid for holder in holders}), "pod"))
-    if cpus is not None and not active:
-        yield from _emptied_pool(cpus)
     if active:
         pods = {pod.uid: pod for pod in active}
         yield from _stale(cpus, blocks, pods)
         if cpus is not None:
             yield from _cpu_counts(cpus, pods, settings.pod_level, doubted=not cpu.trusted)
-
-
-def _emptied_pool(cpu: CPUState) -> Iterator[ProblemPart]:
-    """Name the pods that have taken every CPU of the shared pool; with running pods a restart names the last one."""
-    held = {uid: sum(mask.bit_count() for mask in sets.values()) for uid, sets in sorted(cpu.assignments.items())}
-    if cpu.default or not held:
-        return
-    names = [f"{uid} ({plural(count, 'CPU')})" for uid, count in held.items()]
-    listed = ", ".join(names[:_MOST_NAMED]) + (" and others" if len(names) > _MOST_NAMED else "")
-    yield problem(POOL_EMPTY, CPU_FILE, _every(cpu.assignments), pods=listed)
+    elif cpus is not None and cpus.assignments and not cpus.default:
+        # The pods that have taken every CPU of the shared pool; with running pods a restart names the last one.
+        held = {uid: sum(mask.bit_count() for mask in sets.values()) for uid, sets in sorted(cpus.assignments.items())}
+        names = [f"{uid} ({plural(count, 'CPU')})" for uid, count in held.items()]
+        listed = ", ".join(names[:_MOST_NAMED]) + (" and others" if len(names) > _MOST_NAMED else "")
+        yield problem(POOL_EMPTY, CPU_FILE, _every(cpus.assignments), pods=listed)
 
 
 def _every(entries: Mapping[str, Mapping[str, int]]) -> list[EntryHolder]:
@@ -223,12 +174,6 @@ def _stale(cpu: CPUState | None, memory: MemoryState | None, active: Mapping[str
         yield problem(STALE, "", sorted(stale), containers=plural(len(stale), "container"))
 
 
-def _promised(cpu: CPUState, uid: str, container: str) -> int | None:
-    """Return how many CPUs a container has when its pending release is over; None without one."""
-    pre = cpu.pre_assignments.get(uid, {}).get(container)
-    return pre.cpus.bit_count() if pre is not None else None
-
-
 def _cpu_counts(
     cpu: CPUState, active: Mapping[str, Pod], gates: PodLevelGates, *, doubted: bool
 ) -> Iterator[ProblemPart]:
@@ -242,8 +187,11 @@ def _cpu_counts(
                 continue  # it may have ended long ago
             if need and not held:
                 lacking.append(EntryHolder(uid, container.name))
-            elif need not in (held.bit_count(), _promised(cpu, uid, container.name)):
-                other.append(EntryHolder(uid, container.name))
+            elif need != held.bit_count():
+                # What it has when its pending release is over is right as well.
+                pre = cpu.pre_assignments.get(uid, {}).get(container.name)
+                if pre is None or need != pre.cpus.bit_count():
+                    other.append(EntryHolder(uid, container.name))
     if lacking:
         count, them = plural(len(lacking), "running container"), "it" if len(lacking) == 1 else "them"
         yield problem(NO_ENTRY, CPU_FILE, lacking, containers=count, them=them)
@@ -251,3 +199,138 @@ def _cpu_counts(
         doubt = " As the checksum is wrong too, the entry itself may be." if doubted else ""
         count = plural(len(other), "running container")
         yield problem("MOOR-343", CPU_FILE, other, containers=count, doubt=doubt)
+
+
+def check_together(
+    settings: Settings,
+    active: Collection[Pod],
+    cpu: Report[CPUState],
+    memory: Report[MemoryState],
+    devices: DeviceRecord,
+) -> Iterator[ProblemPart]:
+    """Yield what a missing or damaged file has lost, as the other files and the running pods show it.
+
+    Args:
+        settings: of the kubelet.
+        active: the running pods; empty where they are not known.
+        cpu: the CPU manager's file.
+        memory: the memory manager's file.
+        devices: the device manager's record.
+    """
+    pods = {pod.uid: pod for pod in active}
+    of_cpu, of_memory = _holders(cpu.state), _holders(memory.state)
+    if settings.cpu is not None:
+        others = of_memory | {EntryHolder(one.uid, one.container) for one in devices.held}
+        if pods:  # then it is known which containers request whole CPUs
+            entitled = {
+                EntryHolder(uid, container.name)
+                for uid, pod in pods.items()
+                for container in pod.containers
+                if exclusive_cpus(pod, container, settings.pod_level) > 0
+            }
+            others &= entitled
+        yield from _lost(cpu, of_cpu, others, "CPUs", pods)
+    if settings.memory is not None and memory.is_there:
+        yield from _lost(memory, of_memory, of_cpu, "memory", pods)
+    yield from check_devices(devices, settings, cpu.state, memory.state, pods)
+
+
+def _holders(state: CPUState | MemoryState | None) -> set[EntryHolder]:
+    entries: Mapping[str, Mapping[str, object]] = state.assignments if state is not None else {}
+    return {EntryHolder(uid, name) for uid, held in entries.items() if state_owner(uid).is_pods for name in held}
+
+
+def _lost(
+    report: Report[CPUState] | Report[MemoryState],
+    here: set[EntryHolder],
+    others: set[EntryHolder],
+    what: str,
+    pods: Mapping[str, Pod],
+) -> Iterator[ProblemPart]:
+    lost = tuple(sorted(others - here))
+    if not lost or (report.is_there and report.trusted):
+        return
+    named = ", ".join(holder_name(one, pods) for one in lost[:_MOST_LOST])
+    more = f" and {len(lost) - _MOST_LOST} more" if len(lost) > _MOST_LOST else ""
+    count = plural(len(lost), "container")
+    code = LOST_ENTRIES if report.is_there else FILE_MISSING
+    yield problem(code, report.file, lost, count=count, named=f"{named}{more}", what=what)
+
+
+def check_devices(
+    devices: DeviceRecord, settings: Settings, cpu: CPUState | None, memory: MemoryState | None, pods: Mapping[str, Pod]
+) -> Iterator[ProblemPart]:
+    """Yield what the record lost, gave twice, or has elsewhere than the state files have CPUs and memory.
+
+    Args:
+        devices: the record.
+        settings: of the kubelet.
+        cpu: of the CPU manager's file; None where it cannot be read.
+        memory: of the memory manager's file; None as above.
+        pods: that run, by uid; empty where they are not known.
+    """
+    if devices.problem:
+        yield problem("MOOR-347", "", why=devices.problem)
+    elif devices.is_there:
+        known = {(one.uid, one.container, one.resource) for one in devices.held}
+        resources = {one.resource for one in devices.held}
+        lacking = sorted(
+            EntryHolder(uid, container.name)
+            for uid, pod in pods.items()
+            for container in pod.containers
+            if any((uid, container.name, one) not in known for one in resources & container.limits.keys())
+        )
+        if lacking:
+            yield problem("MOOR-348", "", lacking, containers=plural(len(lacking), "running container"))
+    # Containers of one pod may hold the same device: init containers leave theirs to later ones
+    holders: dict[tuple[str, str], set[EntryHolder]] = {}
+    for one in devices.held:
+        # Without a list of the running pods every entry can be one of a pod that has ended.
+        if not pods or one.uid in pods:
+            for device in one.ids:
+                holders.setdefault((one.resource, device), set()).add(EntryHolder(one.uid, one.container))
+    for (resource, device), held_by in sorted(holders.items()):
+        if len({holder.uid for holder in held_by}) > 1:
+            named = " and ".join(holder_name(one, pods) for one in sorted(held_by))
+            yield problem("MOOR-349", "", sorted(held_by), device=f"{resource} {device}", named=named)
+    yield from _apart(devices, settings, cpu, memory, pods)
+
+
+def holder_name(holder: EntryHolder, pods: Mapping[str, Pod]) -> str:
+    """Return namespace, pod and container; the uid where the pod is not known."""
+    pod = pods.get(holder.uid)
+    return f"{pod.namespace}/{pod.name}/{holder.container}" if pod is not None else f"{holder.uid}/{holder.container}"
+
+
+def _apart(
+    devices: DeviceRecord, settings: Settings, cpu: CPUState | None, memory: MemoryState | None, pods: Mapping[str, Pod]
+) -> Iterator[ProblemPart]:
+    """Yield containers on one NUMA node whose devices are near others, under a policy that would have refused them."""
+    if settings.config.topology_manager_policy not in ("restricted", "single-numa-node"):
+        return
+    near: dict[EntryHolder, dict[str, int]] = {}
+    for one in devices.held:
+        mask = 0
+        for device in one.devices:
+            mask |= device.mask
+        if mask:
+            near.setdefault(EntryHolder(one.uid, one.container), {})[one.resource] = mask
+    for holder, resources in sorted(near.items()):
+        cpus = 0 if cpu is None else cpu.assignments.get(holder.uid, {}).get(holder.container, 0)
+        groups = {} if settings.topology is None else settings.topology.numa
+        blocks = () if memory is None else memory.assignments.get(holder.uid, {}).get(holder.container, ())
+        held = {
+            "CPUs": mask_of(node for node, local in groups.items() if local & cpus),
+            "memory": mask_of(node for block in blocks for node in block.numa),
+        }
+        apart = [
+            (resource, mask, what, nodes)
+            for resource, mask in sorted(resources.items())
+            for what, nodes in held.items()
+            if nodes and nodes.bit_count() == 1 and not nodes & mask
+        ]
+        if apart and (not pods or holder.uid in pods):
+            resource, mask, what, nodes = apart[0]
+            named, on, near_to = holder_name(holder, pods), list_text(nodes), list_text(mask)
+            words = {"named": named, "what": what, "nodes": on, "resource": resource, "near": near_to}
+            yield problem("MOOR-352", "", [holder], 0, (), **words)

@@ -10,28 +10,40 @@ core-api/workqueue and core-api/irq/irq-affinity; systemd-system.conf(5); irqbal
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Literal
-
-from msgspec import field
-from rich.console import RenderableType
-from rich.padding import Padding
-from rich.text import Text
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from mooring.answers.base.inputs.node import question_of
-from mooring.answers.base.plan import RefusedPlan, make_plan
-from mooring.answers.doctor.interrupts import Assignments, assignments_of, interrupt_findings, named
+from mooring.answers.base.plan import Plan, RefusedPlan, make_plan
+from mooring.answers.doctor.answer import ExclusiveHolderPart, IsolationDocument
+from mooring.answers.doctor.text import lint_parts
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, emit, warn
 from mooring.cli.terminal import print_answer
-from mooring.documents.plan import API_VERSION, APIVersion, CPUList, DocumentPart, FindingPart, finding_parts
+from mooring.documents.plan import finding_parts
+from mooring.engine.core.config import IRQ_AFFINITY
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.errors import InputError, clean
+from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
-from mooring.engine.core.machineinfo import MachineInfo
-from mooring.engine.core.topology import TopologyError, discover_topology
-from mooring.engine.extensions.interrupts import balance_finding, closed_to_others, union
-from mooring.explanations.phrases import cpus_text, plural
+from mooring.engine.core.topology import Topology, TopologyError, discover_topology
+from mooring.engine.extensions.interrupts import (
+    NEW,
+    NEW_NAME,
+    Interrupt,
+    InterruptCPUs,
+    Memory,
+    Owner,
+    Step,
+    Why,
+    balance_finding,
+    closed_to_others,
+    owners_of,
+    steer,
+    union,
+)
+from mooring.engine.extensions.owners import pci_addresses, state_owner
+from mooring.engine.kubelet.kubelet import reserved_cpus
+from mooring.explanations.phrases import cpus_text, joined, plural
 from mooring.inputs.machines.interrupts import file_modes, no_modes
 from mooring.inputs.machines.isolation import ControlGroup, IsolationFacts, read_isolation
 from mooring.inputs.machines.loader import LIVE
@@ -53,9 +65,13 @@ def answer_lint(options: NodeOptions, form: str, to: str) -> int:
         return NO
     assignments = assignments_of(plan)
     modes = file_modes("/") if tree.name == "/" else no_modes
-    findings = lint(read_isolation(tree, _online(question.machine.info), modes), assignments)
-    name = question.machine.name
-    print_answer(form, to, isolation_document(name, assignments, findings), _parts(name, assignments, findings))
+    try:
+        online = CPUSet(discover_topology(question.machine.info).all_cpus)
+    except TopologyError:
+        online = CPUSet()
+    findings = lint(read_isolation(tree, online, modes), assignments)
+    document = isolation_document(question.machine.name, assignments, findings)
+    print_answer(form, to, document, lint_parts(document))
     return NO if any(finding.severity == "warning" for finding in findings) else YES
 
 
@@ -72,35 +88,80 @@ def _tree(source: str) -> Tree:
         raise InputError("contains no isolation settings", source=source or error.source, remedy=remedy) from None
 
 
-def _online(info: MachineInfo) -> CPUSet:
-    try:
-        return CPUSet(discover_topology(info).all_cpus)
-    except TopologyError:
-        return CPUSet()
+@dataclass(frozen=True, slots=True)
+class ExclusiveHolder:
+    """One container with CPUs of its own, or one pod with a partition."""
+
+    label: str
+    """``namespace/pod/container``; the uid for a pod without description."""
+    uid: str
+    cpus: CPUSet
 
 
-_STYLE = {"warning": "bold yellow", "info": "bold cyan"}
+@dataclass(frozen=True, slots=True)
+class Assignments:
+    """The holders of the kubelet's CPUs."""
+
+    holders: tuple[ExclusiveHolder, ...] = ()
+    shared: CPUSet = field(default_factory=CPUSet)
+    reserved: CPUSet = field(default_factory=CPUSet)
+    pods: Mapping[str, str] | None = None
+    """Uid -> ``namespace/name`` of the pods that were described."""
+    topology: Topology | None = None
+    wishes: tuple[Owner, ...] | None = None
+    """What the holders want of interrupts, with the extension irq-affinity."""
+
+    @property
+    def exclusive(self) -> CPUSet:
+        """All CPUs with a holder."""
+        return union(holder.cpus for holder in self.holders)
+
+    @property
+    def owners(self) -> tuple[Owner, ...]:
+        """The holders as the rule of interrupts sees them; without the extension all of them avoid interrupts."""
+        if self.wishes is not None:
+            return self.wishes
+        return tuple(Owner(holder.label, holder.cpus) for holder in self.holders)
+
+    def labels(self, cpus: CPUSet) -> list[str]:
+        """Return the holders of some of these CPUs."""
+        return [holder.label for holder in self.holders if holder.cpus & cpus]
 
 
-def _parts(machine: str, assignments: Assignments, findings: Sequence[Finding]) -> Iterator[RenderableType]:
-    exclusive = assignments.exclusive
-    yield Text.assemble(
-        (machine, "bold"),
-        f": {plural(len(assignments.holders), 'holder')} of {plural(len(exclusive), 'exclusive CPU')}"
-        f"{f' ({exclusive})' if exclusive else ''}",
+def assignments_of(plan: Plan) -> Assignments:
+    """Return the assignments after a plan; none when the kubelet would not start."""
+    kubelet = plan.kubelet
+    state = kubelet.node.cpu
+    pods = {answer.pod.uid: f"{answer.pod.namespace}/{answer.pod.name}" for answer in plan.answers}
+    holders = [ExclusiveHolder(pods.get(uid, uid), uid, CPUSet(mask)) for uid, mask in state.pods.items()]
+    holders += [
+        ExclusiveHolder((owner := state_owner(uid, name)).label(pods.get(owner.uid, "")), owner.root, CPUSet(mask))
+        for uid, containers in state.assignments.items()
+        if uid not in state.pods
+        for name, mask in containers.items()
+    ]
+    wishes = None
+    if IRQ_AFFINITY in kubelet.mooring.extensions:
+        devices = pci_addresses(kubelet.node.providers.devices)
+        wishes = owners_of(state, {answer.pod.uid: answer.pod for answer in plan.answers}, devices)
+    return Assignments(
+        tuple(holders), CPUSet(state.default), reserved_cpus(kubelet), pods, kubelet.settings.topology, wishes
     )
-    yield Text("")
-    for finding in findings:
-        yield Text.assemble((f"{finding.severity}[{finding.code}]", _STYLE[finding.severity]), f": {finding.subject}")
-        yield Padding(Text(clean(finding.message)), (0, 0, 0, 2))
-    if findings:
-        yield Text("")
-    warnings = sum(finding.severity == "warning" for finding in findings)
-    if warnings:
-        codes = dict.fromkeys(finding.code for finding in findings if finding.severity == "warning")
-        yield Text(f"{plural(warnings, 'warning')}. What to do: mooring explain {next(iter(codes))}")
-    elif exclusive:
-        yield Text("According to the machine's files, nothing else runs on the exclusive CPUs.")
+
+
+NAMED = 4
+"""How many things a sentence names before it counts the rest."""
+
+
+def named(things: Sequence[str]) -> str:
+    """Return some names, and how many more there are.
+
+    >>> named(["a", "b"]), named(["a", "b", "c", "d", "e", "f"])
+    ('a and b', 'a, b, c, d and 2 more')
+    """
+    if len(things) <= NAMED:
+        return joined(list(things))
+    return joined([*things[:NAMED], f"{len(things) - NAMED} more"])
 
 
 def lint(facts: IsolationFacts, assignments: Assignments) -> tuple[Finding, ...]:
@@ -109,22 +170,19 @@ def lint(facts: IsolationFacts, assignments: Assignments) -> tuple[Finding, ...]
     A *warning* is what may run there, or a set-up that works against itself; *info* is what disturbs less, and what
     could not be checked.
     """
-    found = [finding for rule in _RULES for finding in rule(facts, assignments)]
-    return tuple(sorted(found, key=lambda finding: finding.severity != "warning"))
-
-
-def _nothing_exclusive(_facts: IsolationFacts, assignments: Assignments) -> Iterator[Finding]:
+    found: list[Finding] = []
     if not assignments.exclusive:
         message = "No container holds CPUs of its own, so there is nothing to protect."
-        yield Finding("info", "assignments", message, "MOOR-615")
+        found.append(Finding("info", "assignments", message, "MOOR-615"))
+    for rule in (_siblings, _groups, _interrupts, _balance, _system):
+        found += rule(facts, assignments)
+    return tuple(sorted(found, key=lambda finding: finding.severity != "warning"))
 
 
 def _siblings(_facts: IsolationFacts, assignments: Assignments) -> Iterator[Finding]:
     """Report cores that are divided between a holder and another owner: threads of a core slow each other down."""
-    if assignments.topology is None:
-        return
     divided: dict[tuple[str, str], CPUSet] = {}
-    for core in assignments.topology.cores.values():
+    for core in assignments.topology.cores.values() if assignments.topology is not None else ():
         cpus = CPUSet(core)
         inside = [holder for holder in assignments.holders if holder.cpus & cpus]
         uids = {holder.uid for holder in inside}
@@ -140,9 +198,65 @@ def _siblings(_facts: IsolationFacts, assignments: Assignments) -> Iterator[Find
 
 
 def _interrupts(facts: IsolationFacts, assignments: Assignments) -> Iterator[Finding]:
-    if facts.interrupts is None and assignments.exclusive:
-        yield _unchecked("interrupts", "proc/irq")
-    yield from interrupt_findings(facts, assignments)
+    """Report interrupts that may be handled on exclusive CPUs, and where the extension would move them."""
+    if facts.interrupts is None:
+        if assignments.exclusive:
+            yield _unchecked("interrupts", "proc/irq")
+        return
+    owners = assignments.owners
+    beginning = [Interrupt(NEW, NEW_NAME, facts.new_interrupts, None)] if facts.new_interrupts else []
+    room = InterruptCPUs(assignments.shared | assignments.exclusive | assignments.reserved, assignments.reserved)
+    steps = steer([*facts.interrupts, *beginning], Memory(), owners, room).steps
+    hit = []
+    for one in (step for step in steps if step.interrupt.number != NEW):
+        # Where an interrupt is handled now and is not wanted
+        cpus = (one.interrupt.effective or one.interrupt.allowed) & closed_to_others(owners)
+        if one.place is not None and one.place.why is Why.OWN and one.place.cpus is not None:
+            cpus -= one.place.cpus
+        hit += [(one.interrupt, cpus)] if cpus else []
+    if hit:
+        touched = union(cpus for _, cpus in hit)
+        listed = named([_interrupt_text(one) for one, _ in hit])
+        message = (
+            f"{plural(len(hit), 'interrupt')} may be handled on {cpus_text(touched)}, held by "
+            f"{named(assignments.labels(touched))}: {listed}."
+        )
+        yield Finding("warning", str(touched), message, "MOOR-602")
+    fresh = (facts.new_interrupts or CPUSet()) & closed_to_others(owners)
+    if fresh:
+        message = f"Interrupts that are set up later begin on {cpus_text(fresh)} as well (default_smp_affinity)."
+        yield Finding("info", str(fresh), message, "MOOR-603")
+    if hit or fresh:
+        yield from _remedy(steps, {one.number for one, _ in hit if one.managed})
+
+
+def _remedy(steps: tuple[Step, ...], managed: set[int]) -> Iterator[Finding]:
+    """Say what the extension would write, and what it could not."""
+    writes = [step for step in steps if step.write is not None]
+    if writes:
+        listed = named([f"{_interrupt_text(one.interrupt)} to {cpus_text(one.write or CPUSet())}" for one in writes])
+        message = f"The agent's extension irq-affinity would move {listed}."
+        yield Finding("info", "proc/irq", message, "MOOR-617")
+    if managed:
+        listed = named([_interrupt_text(one.interrupt) for one in steps if one.interrupt.number in managed])
+        message = f"The kernel places {listed} itself; {'it' if len(managed) == 1 else 'they'} cannot be moved."
+        yield Finding("info", "proc/irq", message, "MOOR-623")
+    stays = [step for step in steps if step.place is not None and step.place.why is Why.NO_ROOM]
+    if stays:
+        listed = named([_interrupt_text(one.interrupt) for one in stays])
+        message = f"Every CPU is exclusive, so nothing can be done about {listed}."
+        yield Finding("info", "proc/irq", message, "MOOR-618")
+
+
+def _interrupt_text(one: Interrupt) -> str:
+    """Return an interrupt for people: number and devices.
+
+    >>> _interrupt_text(Interrupt(24, "eth0", CPUSet(), None)), _interrupt_text(Interrupt(9, "", CPUSet(), None))
+    ('24 (eth0)', '9')
+    """
+    if one.number == NEW:
+        return one.name
+    return f"{one.number} ({one.name})" if one.name else str(one.number)
 
 
 def _balance(facts: IsolationFacts, assignments: Assignments) -> Iterator[Finding]:
@@ -153,56 +267,43 @@ def _balance(facts: IsolationFacts, assignments: Assignments) -> Iterator[Findin
         yield finding
 
 
-def _services(facts: IsolationFacts, assignments: Assignments) -> Iterator[Finding]:
-    """Report where systemd starts services: a process that is not pinned inherits that set."""
-    if facts.words is None:
-        return
-    open_to_all = assignments.exclusive - facts.words.isolated
-    reached = open_to_all if facts.services is None else assignments.exclusive & facts.services
-    message = "Services may run on {}: CPUAffinity of systemd names them."
-    if facts.services is None:
-        message = (
-            "Services and kernel threads may run on {}: CPUAffinity of systemd is not set, and isolcpus names none of "
-            "them."
-        )
-    yield from _about(reached, "MOOR-605", message)
+def _system(facts: IsolationFacts, assignments: Assignments) -> Iterator[Finding]:
+    """Report where services, unbound kernel work and the kernel's own ticks and callbacks run.
 
-
-def _workqueues(facts: IsolationFacts, assignments: Assignments) -> Iterator[Finding]:
-    reached = (facts.workqueues or CPUSet()) & assignments.exclusive
-    yield from _about(reached, "MOOR-606", "Unbound kernel work may run on {} (the cpumask of workqueues).", "info")
-
-
-def _ticks(facts: IsolationFacts, assignments: Assignments) -> Iterator[Finding]:
-    if facts.words is None:
-        if assignments.exclusive:
-            yield _unchecked("the kernel's command line", "proc/cmdline")
-        return
-    ticking = assignments.exclusive - facts.words.tickless
-    yield from _about(ticking, "MOOR-607", "The scheduler's tick interrupts {} (nohz_full does not name them).", "info")
-    calling = assignments.exclusive - facts.words.callbacks_elsewhere
-    yield from _about(calling, "MOOR-608", "RCU callbacks run on {} (rcu_nocbs does not name them).", "info")
-
-
-def _isolated(facts: IsolationFacts, assignments: Assignments) -> Iterator[Finding]:
-    if facts.words is None or (facts.words.flags and "domain" not in facts.words.flags):
-        return
-    isolated = facts.words.isolated
-    shared = isolated & assignments.shared
-    yield from _about(
-        shared,
-        "MOOR-609",
-        f"{{}} {'is' if len(shared) == 1 else 'are'} isolated by the kernel and in the shared pool: what runs there is "
-        "never balanced to another CPU.",
-    )
-    message = "The system avoids {}, although reserved for it: isolcpus names what is reserved."
-    yield from _about(isolated & assignments.reserved, "MOOR-610", message)
-
-
-def _misunderstood(facts: IsolationFacts, _assignments: Assignments) -> Iterator[Finding]:
-    for word in facts.words.misunderstood if facts.words is not None else ():
-        message = f"The kernel was given {word!r:.120}, which is not a list of CPUs; the kernel ignores it too."
-        yield Finding("warning", "proc/cmdline", message, "MOOR-614")
+    Services inherit CPUAffinity of systemd; everything else follows from the kernel's command line.
+    """
+    exclusive, words = assignments.exclusive, facts.words
+    if words is not None:
+        if facts.services is None:
+            message = (
+                "Services and kernel threads may run on {}: CPUAffinity of systemd is not set, and isolcpus names none "
+                "of them."
+            )
+            yield from _about(exclusive - words.isolated, "MOOR-605", message)
+        else:
+            message = "Services may run on {}: CPUAffinity of systemd names them."
+            yield from _about(exclusive & facts.services, "MOOR-605", message)
+        if not words.flags or "domain" in words.flags:
+            shared = words.isolated & assignments.shared
+            message = (
+                f"{{}} {'is' if len(shared) == 1 else 'are'} isolated by the kernel and in the shared pool: what runs "
+                "there is never balanced to another CPU."
+            )
+            yield from _about(shared, "MOOR-609", message)
+            message = "The system avoids {}, although reserved for it: isolcpus names what is reserved."
+            yield from _about(words.isolated & assignments.reserved, "MOOR-610", message)
+        for word in words.misunderstood:
+            message = f"The kernel was given {word!r:.120}, which is not a list of CPUs; the kernel ignores it too."
+            yield Finding("warning", "proc/cmdline", message, "MOOR-614")
+    message = "Unbound kernel work may run on {} (the cpumask of workqueues)."
+    yield from _about((facts.workqueues or CPUSet()) & exclusive, "MOOR-606", message, "info")
+    if words is not None:
+        message = "The scheduler's tick interrupts {} (nohz_full does not name them)."
+        yield from _about(exclusive - words.tickless, "MOOR-607", message, "info")
+        message = "RCU callbacks run on {} (rcu_nocbs does not name them)."
+        yield from _about(exclusive - words.callbacks_elsewhere, "MOOR-608", message, "info")
+    elif exclusive:
+        yield _unchecked("the kernel's command line", "proc/cmdline")
 
 
 def _about(cpus: CPUSet, code: str, message: str, severity: str = "warning") -> Iterator[Finding]:
@@ -227,25 +328,20 @@ def _groups(facts: IsolationFacts, assignments: Assignments) -> Iterator[Finding
         message = "The machine's files hold no cpusets of control groups, so that these were not checked."
         yield Finding("info", "sys/fs/cgroup", message, "MOOR-616")
         return
-    kept = facts.words.isolated if facts.words is not None else CPUSet()
-    yield from _hosts([group for group in facts.groups if not group.pod], exclusive - kept, assignments)
+    # Isolated CPUs run only programs that request them.
+    open_to_all = exclusive - facts.words.isolated if facts.words is not None else exclusive
+    hosts = [group for group in facts.groups if not group.pod and group.cpus & open_to_all]
+    if hosts:
+        touched = union(group.cpus for group in hosts) & open_to_all
+        tops = list(dict.fromkeys(group.path.split("/")[0] for group in hosts))
+        message = (
+            f"Processes of {named(tops)} ({plural(len(hosts), 'control group')}) may run on "
+            f"{cpus_text(touched)}, held by {named(assignments.labels(touched))}."
+        )
+        yield Finding("warning", str(touched), message, "MOOR-611")
     pods = [group for group in facts.groups if group.pod]
     yield from _strangers(pods, assignments)
     yield from _misplaced(pods, assignments)
-
-
-def _hosts(groups: list[ControlGroup], exclusive: CPUSet, assignments: Assignments) -> Iterator[Finding]:
-    """Report processes outside of pods that may run there. Isolated CPUs run only programs that request them."""
-    hit = [group for group in groups if group.cpus & exclusive]
-    if not hit:
-        return
-    touched = union(group.cpus for group in hit) & exclusive
-    tops = list(dict.fromkeys(group.path.split("/")[0] for group in hit))
-    message = (
-        f"Processes of {named(tops)} ({plural(len(hit), 'control group')}) may run on "
-        f"{cpus_text(touched)}, held by {named(assignments.labels(touched))}."
-    )
-    yield Finding("warning", str(touched), message, "MOOR-611")
 
 
 def _strangers(groups: list[ControlGroup], assignments: Assignments) -> Iterator[Finding]:
@@ -279,33 +375,6 @@ def _misplaced(groups: list[ControlGroup], assignments: Assignments) -> Iterator
                 f"(found: {named([str(cpus) or 'none' for cpus in sets])})."
             )
             yield Finding("warning", holder.label, message, "MOOR-613")
-
-
-_RULES: Sequence[Callable[[IsolationFacts, Assignments], Iterator[Finding]]] = (
-    *(_nothing_exclusive, _siblings, _groups, _interrupts, _balance),
-    *(_services, _isolated, _misunderstood, _workqueues, _ticks),
-)
-
-
-class ExclusiveHolderPart(DocumentPart):
-    """A container, or a pod as a whole, that has exclusive CPUs."""
-
-    name: str
-    uid: str
-    cpus: CPUList
-
-
-class IsolationDocument(DocumentPart, kw_only=True):
-    """What mooring doctor --lint -o json prints: what else may run on exclusive CPUs."""
-
-    api_version: APIVersion = API_VERSION
-    kind: Literal["Isolation"] = "Isolation"
-    machine: str
-    exclusive: CPUList = field(name="exclusiveCPUs")
-    shared_pool: CPUList
-    reserved: CPUList = field(name="reservedCPUs")
-    holders: list[ExclusiveHolderPart]
-    findings: list[FindingPart]
 
 
 def isolation_document(machine: str, assignments: Assignments, findings: Sequence[Finding]) -> IsolationDocument:

@@ -17,7 +17,7 @@ from dataclasses import replace
 from mooring.answers.doctor.answer import DroppedEntryPart, EntryHolder, ProblemPart, problem
 from mooring.answers.doctor.answer import dropped as dropped_entry
 from mooring.answers.doctor.cpu_checks import only
-from mooring.engine.checkpoint.contents import MemoryContents
+from mooring.engine.checkpoint.salvage import MemoryContents
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.machineinfo import HIGHEST_NODE
 from mooring.engine.memorymanager.facts import StartLeftToChance
@@ -144,18 +144,16 @@ def check_memory_state(policy: MemoryPolicy, contents: MemoryContents) -> Iterat
         both = sorted(expected.keys() & real.keys())
         other = [node for node in both if expected[node].memory.keys() != real[node].memory.keys()]
         if other:
-            parts = [_types_text(node, expected[node], real[node]) for node in other]
+            parts = []
+            for node in other:
+                had, has = real[node].memory.keys(), expected[node].memory.keys()
+                told = [f"the file has {joined(sorted(had - has))}"] if had - has else []
+                told += [f"the machine has {joined(sorted(has - had))}"] if has - had else []
+                parts.append(f"on NUMA node {node} {joined(told)} and the other does not")
             yield problem("MOOR-331", MEMORY_FILE, numa=other, text=_sentence(joined(parts)))
         yield from _table_problems(expected, real, both)
         yield from _account_problems(policy, state)
     yield from _block_problems(policy.default_nodes, held)
-
-
-def _types_text(node: int, expected: NUMANodeState, real: NUMANodeState) -> str:
-    gone, new = sorted(real.memory.keys() - expected.memory.keys()), sorted(expected.memory.keys() - real.memory.keys())
-    parts = [f"the file has {joined(gone)}"] if gone else []
-    parts += [f"the machine has {joined(new)}"] if new else []
-    return f"on NUMA node {node} {joined(parts)} and the other does not"
 
 
 def _table_problems(expected: Nodes, real: Nodes, both: list[int]) -> Iterator[ProblemPart]:

@@ -5,6 +5,7 @@ Source: spec: state-files.md sections 2 to 5.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
@@ -21,16 +22,28 @@ from mooring.answers.doctor.answer import (
 from mooring.answers.doctor.cpu_checks import Held, check_cpu_state, repaired_cpu
 from mooring.answers.doctor.memory_checks import blocks_text, check_memory_state, repaired_memory
 from mooring.engine.checkpoint import formats
-from mooring.engine.checkpoint.contents import CPUContents, MemoryContents, Unreadable, cpu_contents, memory_contents
 from mooring.engine.checkpoint.cpu_file import cpu_family
 from mooring.engine.checkpoint.gojson import TypeFault
 from mooring.engine.checkpoint.goscan import JSONObject, JSONSyntaxError, parse_prefix
 from mooring.engine.checkpoint.gotypes import DATA_MEMBERS, MEMBERS
 from mooring.engine.checkpoint.memory_file import memory_family
-from mooring.engine.checkpoint.salvage import DEPTH, Salvage, containers_in, member, salvaged, unknown_members
-from mooring.engine.core.bits import NO_CPUS
+from mooring.engine.checkpoint.salvage import (
+    DEPTH,
+    CPUContents,
+    MemoryContents,
+    Salvage,
+    Unreadable,
+    containers_in,
+    cpu_contents,
+    member,
+    memory_contents,
+    salvaged,
+    unknown_members,
+)
+from mooring.engine.core.bits import NO_CPUS, list_text
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.gotext import quote
+from mooring.engine.core.quantity import Quantity
 from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.memorymanager.state import MemoryState
@@ -44,19 +57,17 @@ def _problem(file: str, text: str, unread: formats.Unread, salvage: Salvage | No
     outer = parse_prefix(formats.bytes_of(text), DEPTH)
     left = _left(salvage)
     if outer.fault:
-        line, column = (
-            formats.bytes_of(text)[: outer.fault_at].count(b"\n") + 1,
-            _column(formats.bytes_of(text), outer.fault_at),
-        )
+        before = formats.bytes_of(text)[: outer.fault_at]
+        line, column = before.count(b"\n") + 1, outer.fault_at - before.rfind(b"\n")
         where = f"line {line}, column {column}"
         what = "The file is empty." if not text else f"The file is not JSON: {outer.fault} ({where})."
         return problem("MOOR-301", file, what=what, left=left)
     document = outer.value
     if not isinstance(document, JSONObject):
         return problem("MOOR-302", file, why=unread.message)
-    if _is_by_container_id(document):
+    data, entries = member(document, "data"), member(document, "entries")
+    if not data and isinstance(entries, JSONObject) and any(isinstance(value, str) for _, value in entries.members):
         return problem(OLD_FORMAT, file)
-    data = member(document, "data")
     inner = parse_prefix(data.encode(errors="replace"), DEPTH) if isinstance(data, str) and data else None
     if inner is not None and inner.fault:
         return problem("MOOR-301 data", file, fault=inner.fault, left=left)
@@ -66,10 +77,6 @@ def _problem(file: str, text: str, unread: formats.Unread, salvage: Salvage | No
         return problem("MOOR-302 no data", file, left=left)
     reason = str(unread.cause).removeprefix("json: ") if isinstance(unread.cause, TypeFault) else unread.message
     return problem("MOOR-302 member", file, why=reason, left=left)
-
-
-def _column(data: bytes, offset: int) -> int:
-    return offset - data.rfind(b"\n", 0, offset)
 
 
 def _left(salvage: Salvage | None) -> str:
@@ -83,13 +90,6 @@ def _left(salvage: Salvage | None) -> str:
     if not salvage.whole:
         return f"Readable before the damage: {entries}."
     return f"What it says can be read, but nothing vouches for it: {entries}."
-
-
-def _is_by_container_id(document: JSONObject) -> bool:
-    entries = member(document, "entries")
-    if member(document, "data") or not isinstance(entries, JSONObject):
-        return False
-    return any(isinstance(value, str) for _, value in entries.members)
 
 
 def _newer(file: str, text: str, salvage: Salvage | None, family: formats.FormatFamily) -> Iterator[ProblemPart]:
@@ -182,20 +182,20 @@ def _read(
         what: an entry should be, in words.
     """
     answer = formats.read_checkpoint(text, family)
-    salvage = salvaged(text, family, intact=isinstance(answer, formats.Checkpoint))
+    salvage = salvaged(text, family, intact=not isinstance(answer, formats.Unread))
     problems = [_problem(file, text, answer, salvage)] if isinstance(answer, formats.Unread) else []
     problems += _newer(file, text, salvage, family)
     contents = read(salvage) if salvage is not None else None
     # Of a JSON null the kubelet still reads a policy, none.
     salvaged_policy = contents.state.policy if contents is not None else ""
-    found = salvaged_policy if isinstance(answer, formats.Unread) else answer.members["policyName"]
+    found = salvaged_policy if isinstance(answer, formats.Unread) else answer[0]["policyName"]
     # A file that the kubelet cannot read says something about its policy only when it names one.
-    if found != configured and (found or isinstance(answer, formats.Checkpoint)):
+    if found != configured and (found or not isinstance(answer, formats.Unread)):
         written = f"was written under policy {quote(found)}" if found else "names no policy"
         problems.append(problem("MOOR-305", file, configured=quote(configured), written=written))
     if contents is not None:
         problems += _unreadable(file, contents.unreadable, what)
-    trusted = salvage is not None and (isinstance(answer, formats.Checkpoint) or salvage.trusted)
+    trusted = salvage is not None and (not isinstance(answer, formats.Unread) or salvage.trusted)
     return contents, problems, trusted
 
 
@@ -225,18 +225,13 @@ def cpu_report(settings: Settings, text: str | None, offline: int = 0) -> Report
         for one in contents.unreadable
         if one.uid or one.container
     ]
-    unnamed += [
-        dropped(EntryHolder("", one.container), _held_by_id(one.text), "the entry names no pod")
-        for one in contents.by_id
-    ]
+    for by_id in contents.by_id:
+        try:
+            held = cpus_text(CPUSet.parse(by_id.text).mask)
+        except CPUSetSyntaxError:
+            held = "CPUs that cannot be read"
+        unnamed.append(dropped(EntryHolder("", by_id.container), held, "the entry names no pod"))
     return Report(CPU_FILE, form, tuple(problems), contents.state, trusted, tuple(unnamed))
-
-
-def _held_by_id(text: str) -> str:
-    try:
-        return cpus_text(CPUSet.parse(text).mask)
-    except CPUSetSyntaxError:
-        return "CPUs that cannot be read"
 
 
 def memory_report(settings: Settings, text: str | None) -> Report[MemoryState]:
@@ -288,3 +283,51 @@ def _given_up(
         for uid, held in sorted(assignments.items())
         for name, what in sorted(held.items())
     )
+
+
+def changes(before: CPUState | MemoryState | None, after: CPUState | MemoryState | None, file: str) -> list[str]:
+    """Return a unified diff of two states; None is a file that is not there."""
+    old, new = ([] if state is None else [*_lines(state)] for state in (before, after))
+    return list(difflib.unified_diff(old, new, file, f"{file} (repaired)", lineterm="", n=1))
+
+
+def _lines(state: CPUState | MemoryState) -> Iterator[str]:
+    yield f"policyName: {state.policy}"
+    if isinstance(state, MemoryState):
+        yield from _memory_lines(state)
+        return
+    yield f"defaultCpuSet: {list_text(state.default)}"
+    for uid, held in sorted(state.assignments.items()):
+        for name, mask in sorted(held.items()):
+            yield f"entries/{uid}/{name}: {list_text(mask)}"
+    for uid, mask in sorted(state.pods.items()):
+        yield f"podEntries/{uid}: {list_text(mask)}"
+    for uid, held in sorted(state.baselines.items()):
+        for name, mask in sorted(held.items()):
+            yield f"baselines/{uid}/{name}: {list_text(mask)}"
+    for uid, releases in sorted(state.pre_assignments.items()):
+        for name, pre in sorted(releases.items()):
+            at = pre.apply_at
+            yield f"preAssignments/{uid}/{name}: {list_text(pre.cpus)} at {at.since_boot} of {at.boot}"
+
+
+def _memory_lines(state: MemoryState) -> Iterator[str]:
+    for node, account in sorted(state.nodes.items()):
+        cells = ",".join(map(str, account.cells))
+        yield f"machineState/{node}: assignments {account.assignments}, group {cells}"
+        for name, table in sorted(account.memory.items()):
+            parts = (
+                ("total", table.total),
+                ("systemReserved", table.system_reserved),
+                ("allocatable", table.allocatable),
+                ("reserved", table.reserved),
+                ("free", table.free),
+            )
+            # Bytes exactly, in the largest unit that does it.
+            amounts = ", ".join(f"{what} {Quantity.of_bytes(amount)}" for what, amount in parts)
+            yield f"machineState/{node}/{name}: {amounts}"
+    for uid, containers in sorted(state.assignments.items()):
+        for name, blocks in sorted(containers.items()):
+            yield f"entries/{uid}/{name}: {blocks_text(blocks)}"
+    for uid, blocks in sorted(state.pods.items()):
+        yield f"podEntries/{uid}: {blocks_text(blocks)}"

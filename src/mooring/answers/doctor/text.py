@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from mooring.answers.base.answering import RESTART
@@ -24,8 +23,26 @@ _MOST_ROWS = 40
 _MOST_CHANGES = 60
 """Lines of a comparison."""
 
-_STYLE = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
+_STYLE = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan", "info": "bold cyan"}
 _INDENT = (0, 0, 0, 2)
+
+
+def lint_parts(found: parts.IsolationDocument) -> Iterator[RenderableType]:
+    """Yield for people what else may run on exclusive CPUs."""
+    cpus = f" ({found.exclusive})" if found.exclusive else ""
+    exclusive = plural(len(CPUSet.parse(found.exclusive)), "exclusive CPU")
+    yield Text.assemble((found.machine, "bold"), f": {plural(len(found.holders), 'holder')} of {exclusive}{cpus}")
+    yield Text("")
+    for one in found.findings:
+        yield Text.assemble((f"{one.severity}[{one.code}]", _STYLE[one.severity]), f": {one.subject}")
+        yield Padding(Text(clean(one.message)), _INDENT)
+    if found.findings:
+        yield Text("")
+    codes = [one.code for one in found.findings if one.severity == "warning"]
+    if codes:
+        yield Text(f"{plural(len(codes), 'warning')}. What to do: mooring explain {codes[0]}")
+    elif found.exclusive:
+        yield Text("According to the machine's files, nothing else runs on the exclusive CPUs.")
 
 
 def doctor_parts(diagnosis: parts.DiagnosisDocument, place: str) -> Iterator[RenderableType]:
@@ -46,7 +63,10 @@ def doctor_parts(diagnosis: parts.DiagnosisDocument, place: str) -> Iterator[Ren
     rows = _rows(diagnosis)
     if rows:
         yield Text("")
-        yield _containers(rows)
+        table = new_table("container", "about", "what becomes of it")
+        for name, about, after in rows[:_MOST_ROWS]:
+            table.add_row(Breaking(name, "/"), Breaking(about, ", "), Text(clean(after)))
+        yield table
         if len(rows) > _MOST_ROWS:
             yield Text(f"and {len(rows) - _MOST_ROWS} more; -o json has them all", "dim")
     for repair in diagnosis.repairs:
@@ -103,14 +123,6 @@ def _problem_lines(problems: Sequence[parts.ProblemPart], indent: int = 2) -> It
         yield Padding(Text.assemble(mark, f": {clean(problem.message)}"), (0, 0, 0, indent))
 
 
-def _name(entry: parts.EntryPart) -> str:
-    owner = state_owner(entry.uid, entry.container)
-    if owner.kind is OwnerKind.CLAIM:
-        return clean(owner.label())
-    pod = f"{entry.namespace}/{entry.name}" if entry.name else entry.uid
-    return clean("/".join(part for part in (pod, entry.container) if part))
-
-
 def _rows(diagnosis: parts.DiagnosisDocument) -> list[tuple[str, str, str]]:
     """Return name, problems and outcome of every container that a problem concerns."""
     entries: dict[parts.EntryHolder, parts.EntryPart] = {}
@@ -129,7 +141,10 @@ def _rows(diagnosis: parts.DiagnosisDocument) -> list[tuple[str, str, str]]:
     for holder, entry in sorted(entries.items()):
         codes, after = found.get(holder, {}), afterwards.get(holder)
         becomes = [*lost.get(holder, ()), *_afterwards(diagnosis, after, entry, codes, lost=holder in lost)]
-        rows.append((_name(entry), ", ".join(codes) or "–", "; ".join(becomes)))
+        owner, pod = state_owner(entry.uid, entry.container), f"{entry.namespace}/{entry.name}"
+        names = (pod if entry.name else entry.uid, entry.container)
+        name = owner.label() if owner.kind is OwnerKind.CLAIM else "/".join(filter(None, names))
+        rows.append((clean(name), ", ".join(codes) or "–", "; ".join(becomes)))
     return rows
 
 
@@ -160,32 +175,21 @@ def _afterwards(
         yield "keeps what it has"
 
 
-def _containers(rows: Sequence[tuple[str, str, str]]) -> Table:
-    table = new_table("container", "about", "what becomes of it")
-    for name, codes, after in rows[:_MOST_ROWS]:
-        table.add_row(Breaking(name, "/"), Breaking(codes, ", "), Text(clean(after)))
-    return table
-
-
 def _repair(repair: parts.RepairPart) -> Iterator[RenderableType]:
     done = "was" if repair.written else "will be"
     if repair.action == "delete":
         yield Text.assemble(("Repair: ", "bold"), f"{repair.file} {done} deleted, because nothing in it can be read.")
         return
-    yield Text.assemble(("Repair: ", "bold"), f"{repair.file} {done} replaced; {_kept(repair)}.")
+    total = repair.kept + len(repair.dropped)
+    keep = "keeps what it has" if repair.kept < 2 else "keep what they have"
+    kept = f"{repair.kept or 'none'} of {total} containers {keep}"
+    if total < 2:
+        one = f"its container {'keeps' if repair.kept else 'loses'} what it has"
+        kept = one if total else "no container has an entry"
+    yield Text.assemble(("Repair: ", "bold"), f"{repair.file} {done} replaced; {kept}.")
     for line in repair.changes[:_MOST_CHANGES]:
         style = "green" if line.startswith("+") else "red" if line.startswith("-") else "dim"
         # The sign of a line that did not change is a space, which has to stay.
         yield Padding(Text(f"{line[:1]}{clean(line[1:])}", style), _INDENT)
     if len(repair.changes) > _MOST_CHANGES:
         yield Padding(Text(f"and {len(repair.changes) - _MOST_CHANGES} more lines", "dim"), _INDENT)
-
-
-def _kept(repair: parts.RepairPart) -> str:
-    total = repair.kept + len(repair.dropped)
-    if not total:
-        return "no container has an entry"
-    if total == 1:
-        return f"its container {'keeps' if repair.kept else 'loses'} what it has"
-    keep = "keeps what it has" if repair.kept < 2 else "keep what they have"
-    return f"{repair.kept or 'none'} of {total} containers {keep}"

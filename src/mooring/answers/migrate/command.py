@@ -238,29 +238,22 @@ def _takeover_lines(migration: migrating.Migration) -> Iterator[str]:
         yield "Not asked: a check has failed."
         return
     for one in migration.takeover.containers:
-        if one.outcome != migrating.TakeoverOutcome.SHARED:
-            yield _line(one)
+        name = f"{one.namespace}/{one.name}/{one.container}"
+        match migrating.TakeoverOutcome(one.outcome):
+            case migrating.TakeoverOutcome.KEPT:
+                yield f"{name} keeps {_held(one.before)}."
+            case migrating.TakeoverOutcome.MOVED:
+                yield f"{name} moves while it runs: {_held(one.before)} before, {_held(one.after)} afterwards."
+            case migrating.TakeoverOutcome.WAITS:
+                yield f"{name} runs in the shared pool until there is room: {one.reason}"
+            case migrating.TakeoverOutcome.SHARED:
+                pass
     for name, cpus in migration.takeover.ended.items():
         yield f"{name} has ended, and CPUs {cpus} are kept for it until its pod ends."
     if migration.question.config.memory_manager_policy != "None":
         yield MEMORY_ANEW
     shared = len(migration.takeover.with_outcome(migrating.TakeoverOutcome.SHARED))
     yield f"{plural(shared, 'container')} in the shared pool: CPUs {migration.takeover.shared_pool or 'none'}."
-
-
-def _line(one: migrating.MigratedContainerPart) -> str:
-    """Return what becomes of a container in one line."""
-    name = f"{one.namespace}/{one.name}/{one.container}"
-    match migrating.TakeoverOutcome(one.outcome):
-        case migrating.TakeoverOutcome.KEPT:
-            return f"{name} keeps {_held(one.before)}."
-        case migrating.TakeoverOutcome.MOVED:
-            before, after = _held(one.before), _held(one.after)
-            return f"{name} moves while it runs: {before} before, {after} afterwards."
-        case migrating.TakeoverOutcome.WAITS:
-            return f"{name} runs in the shared pool until there is room: {one.reason}"
-        case migrating.TakeoverOutcome.SHARED:
-            return f"{name} runs in the shared pool."
 
 
 def _held(one: PlacementPart) -> str:

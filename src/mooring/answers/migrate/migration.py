@@ -161,7 +161,22 @@ def migration_of(question: Question, devices: DeviceRecord | None, *, drained: b
     beside = replace(question, config=alone, files=StateTexts())
     plan = make_plan(beside)
     refusal = refusal_of(start_kubelet(question.machine.info, alone, question.mooring, question.files))
-    taken, problem = _taken_over(question, running, drained=drained)
+    taken, problem = None, "not asked: what the running pods have is not known"
+    if not isinstance(running, RefusedPlan):
+        # What the pods have is known by the files, or by the kubelet's decisions where there are none.
+        before = running.kubelet if question.files == StateTexts() else running.began
+        try:
+            taken, problem = take_over(question, before, recreated=drained), ""
+        except InputError as error:
+            problem = str(error)
+    pods = []
+    if taken is not None:
+        outcomes = TakeoverOutcome.WAITS, TakeoverOutcome.MOVED, TakeoverOutcome.KEPT
+        waiting, moved, kept = map(taken.with_outcome, outcomes)
+        names = ", ".join(dict.fromkeys(f"{one.namespace}/{one.name} ({one.reason})" for one in waiting))
+        stay = f"{len(kept)} containers keep their CPUs and memory, {len(moved)} move"
+        message = f"the agent cannot place {names}" if waiting else stay
+        pods.append(MigrationCheckPart("pods", not waiting, message))
     problems = [one.message for one in diagnosis.all_problems if one.severity == "error"]
     faults = "; ".join(problems) or diagnosis.start_error
     checks = (
@@ -176,7 +191,7 @@ def migration_of(question: Question, devices: DeviceRecord | None, *, drained: b
             "starts without its managers and readmits every running pod",
         ),
         MigrationCheckPart("agent", taken is not None, problem or "its engine starts with the kubelet's policies"),
-        *([_pods_check(taken)] if taken is not None else []),
+        *pods,
         _start_check(
             "rollback",
             running,
@@ -189,30 +204,12 @@ def migration_of(question: Question, devices: DeviceRecord | None, *, drained: b
     return Migration(question, drained, diagnosis, plan, with_files, taken, running, checks)
 
 
-def _taken_over(question: Question, running: AnyPlan, *, drained: bool) -> tuple[Takeover | None, str]:
-    if isinstance(running, RefusedPlan):
-        return None, "not asked: what the running pods have is not known"
-    # What the pods have is known by the files, or by the kubelet's decisions where there are none.
-    before = running.kubelet if question.files == StateTexts() else running.began
-    try:
-        return take_over(question, before, recreated=drained), ""
-    except InputError as error:
-        return None, str(error)
-
-
 def _start_check(name: str, plan: AnyPlan, fails: str, rejects: str, passes: str) -> MigrationCheckPart:
     """Check that a kubelet starts and readmits every running pod; in the words of each outcome."""
     if isinstance(plan, RefusedPlan):
         return MigrationCheckPart(name, passed=False, message=f"{fails}: {plan.refusal.message}")
     rejected = ", ".join(f"{one.pod.namespace}/{one.pod.name}" for one in plan.answers if not one.admitted)
     return MigrationCheckPart(name, passed=not rejected, message=rejects.format(rejected) if rejected else passes)
-
-
-def _pods_check(taken: Takeover) -> MigrationCheckPart:
-    waiting, moved, kept = map(taken.with_outcome, (TakeoverOutcome.WAITS, TakeoverOutcome.MOVED, TakeoverOutcome.KEPT))
-    names = ", ".join(dict.fromkeys(f"{one.namespace}/{one.name} ({one.reason})" for one in waiting))
-    stay = f"{len(kept)} containers keep their CPUs and memory, {len(moved)} move"
-    return MigrationCheckPart("pods", not waiting, f"the agent cannot place {names}" if waiting else stay)
 
 
 def take_over(question: Question, before: Kubelet, *, recreated: bool = False) -> Takeover:

@@ -6,38 +6,49 @@ and plain words; the kubelet's own message stands beside them letter for letter.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from msgspec import field, structs
 
-from mooring.answers.base.plan import AnyPlan, Question, RefusedPlan, make_plan, start_error
+from mooring.answers.base.plan import AnyPlan, Plan, Question, RefusedPlan, make_plan, start_error
 from mooring.answers.base.pods import Named, find, pods_of
-from mooring.answers.resize.sizes import CPU, LargestAmountsPart, Wanted, asking, largest_of, resize_advice, resizing_of
+from mooring.answers.base.start import GENERAL
 from mooring.documents import plan as parts
+from mooring.engine.core.config import EXCLUSIVE_RESIZE
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.decision import OUT_OF, Placement, Rejection
-from mooring.engine.core.errors import InputError
-from mooring.engine.core.moment import Moment
-from mooring.engine.core.pod import Pod, ResourceList
+from mooring.engine.core.decision import Placement
+from mooring.engine.core.errors import InputError, KubeletCrashError
+from mooring.engine.core.pod import ContainerKind, Pod, QoS, ResourceList
 from mooring.engine.core.quantity import Quantity
-from mooring.engine.cpumanager.policy import exclusive_cpus
-from mooring.engine.cpumanager.state import PreAssignment
-from mooring.engine.extensions import cpu_resize, memory_resize
-from mooring.engine.extensions import cpu_resize as cpu_change
-from mooring.engine.kubelet.events import Resizing
+from mooring.engine.cpumanager.options import EXCLUSIVE_RESIZE_GATE
+from mooring.engine.kubelet.events import Amounts, Resizing
 from mooring.engine.kubelet.kubelet import Kubelet, shared_cpus
-from mooring.engine.node.admission import TOPOLOGY_AFFINITY_ERROR
-from mooring.engine.node.resizing import resize_state
-from mooring.engine.node.resources import BEYOND_NODE, BY_CPU_POLICY, BY_MEMORY_POLICY, delay_left
-from mooring.engine.node.settings import Settings
+from mooring.engine.node.policies import MEMORY_RESIZE_GATE
+from mooring.engine.node.resizing import resize, resize_state
+from mooring.engine.node.resources import delay_left
 from mooring.explanations import reason as code
 from mooring.explanations.phrases import plural
-from mooring.explanations.reason import Reason
-from mooring.explanations.why import ACCEPTED, why_beyond_node, why_out_of
+from mooring.explanations.why import why_not_resized
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pods import resized_pod
+
+CPU = "cpu"
+MEMORY = "memory"
+MIB = 2**20
+_MOST_NAMED = 3
+
+
+class LargestAmountsPart(parts.DocumentPart):
+    """The largest amounts that a container can have now; null for what was not asked about."""
+
+    cpus: int | None = None
+    memory_bytes: int | None = None
+    milli_cpus: Annotated[
+        int | None,
+        parts.told("Thousandths of a CPU in place of cpus: of a container with a fraction in a Guaranteed pod."),
+    ] = field(default=None, name="milliCPUs")
 
 
 class ResizedPlacePart(parts.DocumentPart):
@@ -103,6 +114,10 @@ class ResizeDocument(parts.DocumentPart, kw_only=True):
     findings: list[parts.FindingPart]
 
 
+Wanted: TypeAlias = tuple[str, str, Quantity]
+"""A resource, a container, empty for the one that is meant anyway, and an amount."""
+
+
 def resize_of(question: Question, name: str, asked: Iterable[Wanted]) -> tuple[AnyPlan, ResizeDocument]:
     """Admit the pods of a question, then resize one of them; return the node before it, and the answer.
 
@@ -115,7 +130,13 @@ def resize_of(question: Question, name: str, asked: Iterable[Wanted]) -> tuple[A
         InputError: the name means nothing or too much, or the API server refuses such a resize.
     """
     plan = make_plan(question)
-    named = _named(plan, name)
+    pods = pods_of(plan)
+    if not (name or pods):
+        raise InputError("there is no pod to resize", source="POD", remedy="give pods with -f or --active")
+    if not name and len(pods) > 1:
+        remedy = f"name one of them, such as {Named(pods[0]).full}"
+        raise InputError(f"is missing, and there are {len(pods)} pods", source="POD", remedy=remedy)
+    named = find(pods, name) if name else Named(pods[0])
     pod = named.pod
     wanted = resizing_of(pod, named.container, asked)
     asked_of, gates = wanted.containers, PodGates.of_node(question.config, question.mooring)
@@ -158,7 +179,9 @@ def resize_of(question: Question, name: str, asked: Iterable[Wanted]) -> tuple[A
                 before=_place(before[name]),
                 after=_place(answer.containers[name]),
                 baseline=str(answer.baseline.get(name, "")),
-                pending=_pending(answer.releases[name], after.node.moment) if name in answer.releases else None,
+                pending=None
+                if (release := answer.releases.get(name)) is None
+                else PendingReleasePart(str(CPUSet(release.cpus)), delay_left(release, after.node.moment) // 10**6),
                 largest=largest_of(kubelet, pod, name, asked_of[name], gates) if name in asked_of else None,
             )
             for part in document.containers
@@ -168,14 +191,17 @@ def resize_of(question: Question, name: str, asked: Iterable[Wanted]) -> tuple[A
     )
     if answer.rejection is None:
         return plan, document
-    why = _why_refused(answer.rejection, kubelet.settings, changed)
-    remedy = resize_advice(why, question, kubelet, changed, lambda: _other_sizes(kubelet, pod, wanted, gates))
+    why = why_not_resized(answer.rejection, kubelet.settings, changed)
+    tried = [*_other_sizes(kubelet, pod, wanted, gates), *_without_a_pod(kubelet, changed)]
+    if why.code == code.RESIZE_BY_POLICY:
+        tried += _with_the_extension(question, changed)
+    # Alternatives that were run; else the general advice, marked as such
+    remedy = f"{GENERAL}{why.remedy}" if why.remedy else ""
+    if tried:
+        text = ", or ".join(tried)
+        remedy = f"{text[0].upper()}{text[1:]}: the resize is then accepted (run here)."
     refused_by = answer.rejection.reason
     return plan, structs.replace(document, refused_by=refused_by, code=why.code, why=why.sentence, remedy=remedy)
-
-
-def _pending(release: PreAssignment, now: Moment) -> PendingReleasePart:
-    return PendingReleasePart(str(CPUSet(release.cpus)), delay_left(release, now) // 10**6)
 
 
 def _place(placement: Placement) -> ResizedPlacePart:
@@ -184,18 +210,6 @@ def _place(placement: Placement) -> ResizedPlacePart:
 
 def _amounts(requests: ResourceList) -> dict[str, str]:
     return {name: str(amount) for name, amount in requests.items() if name in ("cpu", "memory")}
-
-
-def _named(plan: AnyPlan, name: str) -> Named:
-    pods = pods_of(plan)
-    if name:
-        return find(pods, name)
-    if len(pods) == 1:
-        return Named(pods[0])
-    if not pods:
-        raise InputError("there is no pod to resize", source="POD", remedy="give pods with -f or --active")
-    remedy = f"name one of them, such as {Named(pods[0]).full}"
-    raise InputError(f"is missing, and there are {len(pods)} pods", source="POD", remedy=remedy)
 
 
 def _other_sizes(kubelet: Kubelet, pod: Pod, wanted: Resizing, gates: PodGates) -> Iterator[str]:
@@ -216,81 +230,145 @@ def _other_sizes(kubelet: Kubelet, pod: Pod, wanted: Resizing, gates: PodGates) 
             return
 
 
-_REASONS: dict[str, Reason] = {
-    BY_CPU_POLICY: Reason(
-        code.RESIZE_BY_POLICY,
-        "Under CPU manager policy static the CPU of a Guaranteed pod cannot be resized.",
-        "Recreate the pod, or enable InPlacePodVerticalScalingExclusiveCPUs and the extension exclusive-resize.",
-    ),
-    BY_MEMORY_POLICY: Reason(
-        code.RESIZE_BY_POLICY,
-        "Under memory manager policy Static the memory of a Guaranteed pod cannot be resized.",
-        "Recreate the pod, or enable InPlacePodVerticalScalingExclusiveMemory and the extension exclusive-resize.",
-    ),
-    "plr_feature_gate_off": Reason(
-        code.NO_POD_LEVEL_RESIZE,
-        "Resources of the pod as a whole cannot be resized on this node.",
-        "Enable InPlacePodLevelResourcesVerticalScaling, or resize the containers.",
-    ),
-    cpu_change.PROHIBITED: Reason(
-        code.BELOW_BASELINE,
-        "The container would have fewer CPUs than it got when it was admitted, and these it keeps.",
-        "Request at least as many, or recreate the pod.",
-    ),
-    cpu_change.HIDDEN_SIBLINGS: Reason(
-        code.HIDDEN_SIBLINGS,
-        "The other threads of the container's cores are hidden, and they are chosen with the CPUs, once.",
-        "Recreate the pod with the number of CPUs that it needs.",
-    ),
-    cpu_change.INCONSISTENT: Reason(
-        code.BETWEEN_POOLS,
-        "A running container cannot move between the shared pool and CPUs of its own.",
-        "Request a whole number of CPUs where it has its own, and for a fraction where it has none.",
-    ),
-    cpu_change.NO_BASELINE: Reason(
-        code.WITHOUT_BASELINE,
-        "The state does not record the container's baseline.",
-        "Restart the kubelet with InPlacePodVerticalScalingExclusiveCPUs, or recreate the pod.",
-    ),
-    cpu_resize.NOT_RESIZED: Reason(
-        code.NO_ROOM_BESIDE,
-        "The CPUs that are missing cannot be taken beside those that the container has.",
-        "Request less, or remove a pod.",
-    ),
-    TOPOLOGY_AFFINITY_ERROR: Reason(
-        code.NO_ROOM_BESIDE,
-        "The pod keeps what it has, and the topology manager finds no place around that which its policy accepts.",
-        "Request less, or remove a pod from the same NUMA nodes.",
-    ),
-    memory_resize.PROHIBITED: Reason(
-        code.LESS_MEMORY,
-        "The container has memory of NUMA nodes to itself, which cannot shrink while it runs.",
-        "Leave the memory as it is, or recreate the pod.",
-    ),
-}
-"""By the detail that the engine gives, or by the kubelet's reason."""
+def resizing_of(pod: Pod, container: str, asked: Iterable[Wanted]) -> Resizing:
+    """Return the resize of a pod that is requested.
+
+    Where a container's limit is its request, as in a Guaranteed pod, the limit follows.
+
+    Args:
+        pod: as it is.
+        container: the one that was named with the pod; empty for none.
+        asked: the amounts.
+
+    Raises:
+        InputError: it is not clear which container is meant, one that is named with the pod is not meant, or an amount
+            is given twice.
+    """
+    # Regular init containers have ended when a running pod is resized.
+    running = [one.name for one in pod.containers if one.kind is not ContainerKind.INIT]
+    amounts: dict[str, dict[str, Quantity]] = {}
+    for resource, named, amount in asked:
+        if container and named not in ("", container):
+            problem = f"names container {named:.60}, but POD names {container}"
+            raise InputError(problem, field=f"--{resource}", remedy=f"write POD without /{container}")
+        name = named or container or (running[0] if len(running) == 1 else "")
+        if not name:
+            likely = next((one.name for one in pod.containers if one.kind is ContainerKind.APP), running[0])
+            remedy = f"write --{resource} {likely}=AMOUNT"
+            raise InputError(f"the pod has {len(running)} containers", field=f"--{resource}", remedy=remedy)
+        mine = amounts.setdefault(name, {})
+        if resource in mine:
+            raise InputError(f"is given twice for container {name}", field=f"--{resource}", remedy="give it once")
+        mine[resource] = amount
+    known = {one.name: one for one in pod.containers}
+    found = {}
+    for name, mine in amounts.items():
+        if name not in known:
+            raise InputError(f"has no container {name!r:.60}", source=pod.name, remedy=f"they are {', '.join(known)}")
+        requests, limits = known[name].requests, known[name].limits
+        equal = [one for one in mine if one in limits and limits[one] == requests.get(one)]
+        follows = {one: mine[one] for one in equal}
+        found[name] = Amounts(mine, follows)
+    return Resizing(pod.uid, found)
 
 
-def _why_refused(rejection: Rejection, settings: Settings, changed: Pod) -> Reason:
-    """Return why a resize was refused."""
-    known = _REASONS.get(rejection.reason)
-    is_policy = rejection.reason in (BY_CPU_POLICY, BY_MEMORY_POLICY)
-    if is_policy and settings.release.rules.static_policies_refuse_every_resize:
-        sentence = "Up to v1.33 the static policies refuse every resize of a Guaranteed pod, whatever changes."
-        return replace(_REASONS[BY_CPU_POLICY], sentence=sentence)
-    if known is not None:
-        return known
-    if rejection.shortage is not None and rejection.reason == BEYOND_NODE:
-        return why_beyond_node(rejection.shortage)
-    if rejection.reason.startswith(OUT_OF):
-        found = why_out_of(rejection)
-        sentence = found.sentence.replace(ACCEPTED, "No resource manager objects, but")
-        return Reason(found.code, sentence, found.remedy)
-    if rejection.reason == "SMTAlignmentError":
-        cpu = settings.cpu
-        if cpu and any(exclusive_cpus(changed, one, cpu.gates) % cpu.group_size for one in changed.containers):
-            return Reason(
-                code.NO_WHOLE_CORES, "With full-pcpus-only CPUs come as whole cores.", "Request the next multiple."
-            )
-        return Reason(code.TOO_FEW_WHOLE_CORES, "Too few CPUs on whole cores are free.", "Request less.")
-    return Reason(code.RESIZE_NOT_SERVED, "A resource manager cannot give the pod what it requests.")
+def asking(
+    kubelet: Kubelet, pod: Pod, container: str, amounts: Amounts, gates: PodGates
+) -> Callable[[str, Quantity], bool]:
+    """Return what asks the engine whether one container can have an amount when all else of node and pod stays."""
+
+    def fits(resource: str, amount: Quantity) -> bool:
+        part = {resource: amount}
+        limits = part if resource in amounts.limits else {}
+        try:
+            grown = resized_pod(pod, Resizing(pod.uid, {container: Amounts(part, limits)}), gates)
+        except InputError:  # above a limit that stays
+            return False
+        return not resize(kubelet.node, grown)[1].reason
+
+    return fits
+
+
+def largest_of(kubelet: Kubelet, pod: Pod, container: str, amounts: Amounts, gates: PodGates) -> LargestAmountsPart:
+    """Ask the engine how far one container can grow when everything else of the node and the pod stays."""
+    now = next(one for one in pod.containers if one.name == container).requests
+    fits = asking(kubelet, pod, container, amounts, gates)
+
+    def has_milli(milli: int) -> bool:
+        return fits(CPU, Quantity.of_milli(milli))
+
+    reservation = kubelet.settings.reservation
+    cpus = memory = milli = None
+    has, most = now.get(CPU, Quantity.of_milli(0)).milli, reservation.allocatable(CPU)
+    if CPU in amounts.requests and has % 1000 and pod.qos is QoS.GUARANTEED:
+        # The largest number of thousandths that fits, where policy static takes no whole number of CPUs
+        # Only fractions are counted: halving would take a whole number that does not fit for the end.
+        found = _fraction(
+            _largest_halved(lambda number: has_milli(_fraction(number)), has - has // 1000, most - most // 1000)
+        )
+        milli = found + 1 if found < most and has_milli(found + 1) else found
+    elif CPU in amounts.requests:
+        # Downwards one by one: nothing is assumed about which ones fit.
+        cpus = next((one for one in range(most // 1000, has // 1000, -1) if has_milli(1000 * one)), has // 1000)
+    if MEMORY in amounts.requests:
+        least = now[MEMORY].units // MIB if MEMORY in now else 0
+        most = reservation.allocatable(MEMORY) // MIB
+        memory = MIB * _largest_halved(lambda mib: fits(MEMORY, Quantity.of_bytes(mib * MIB)), least, most)
+    return LargestAmountsPart(cpus, memory, milli)
+
+
+def _fraction(number: int) -> int:
+    """Return a number of thousandths, counted without whole numbers.
+
+    >>> [_fraction(number) for number in (1, 999, 1000, 1998, 1999)]
+    [1, 999, 1001, 1999, 2001]
+    """
+    return number + (number - 1) // 999
+
+
+def _largest_halved(fits: Callable[[int], bool], least: int, most: int) -> int:
+    """Return a number that fits and whose successor does not; there are too many to try each."""
+    if most <= least or fits(most):
+        return max(most, least)
+    low, high = least, most
+    while high - low > 1:
+        middle = (low + high) // 2
+        if fits(middle):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _accepts(kubelet: Kubelet, changed: Pod) -> bool:
+    return not kubelet.resize(changed)[1].reason
+
+
+def _without_a_pod(kubelet: Kubelet, changed: Pod) -> Iterator[str]:
+    """Yield the removal of a pod that is enough alone, the pods with the fewest exclusive CPUs first."""
+    node = kubelet.node
+    found: list[tuple[int, str]] = []
+    for uid, pod in node.active.items():
+        try:
+            enough = uid != changed.uid and _accepts(kubelet.without({uid}), changed)
+        except KubeletCrashError:  # on releasing what another pod shared
+            continue
+        if enough:
+            held = sum(cpus.bit_count() for cpus in node.cpu.assignments.get(uid, {}).values())
+            found.append((held, f"{pod.namespace}/{pod.name}"))
+    names = [name for _, name in sorted(found)]
+    if names:
+        more = f" (or one of {plural(len(names) - _MOST_NAMED, 'other')})" if len(names) > _MOST_NAMED else ""
+        yield f"remove {' or '.join(names[:_MOST_NAMED])}{more}"
+
+
+def _with_the_extension(question: Question, changed: Pod) -> Iterator[str]:
+    """Yield the fewest gates with which the extension exclusive-resize accepts it."""
+    mooring = replace(question.mooring, extensions=question.mooring.extensions | {EXCLUSIVE_RESIZE})
+    for gates in ((EXCLUSIVE_RESIZE_GATE,), (MEMORY_RESIZE_GATE,), (EXCLUSIVE_RESIZE_GATE, MEMORY_RESIZE_GATE)):
+        config = replace(question.config, feature_gates={**question.config.feature_gates, **dict.fromkeys(gates, True)})
+        plan = make_plan(replace(question, config=config, mooring=mooring))
+        runs = isinstance(plan, Plan) and changed.uid in plan.kubelet.node.active
+        if isinstance(plan, Plan) and runs and _accepts(plan.kubelet, changed):
+            yield f"let mooring agent pin, with {' and '.join(gates)} and the extension {EXCLUSIVE_RESIZE}"
+            return

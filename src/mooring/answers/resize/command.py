@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import click
@@ -12,9 +12,10 @@ from mooring.cli import options
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, Verb
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.errors import clean
+from mooring.engine.core.errors import InputError, clean
 from mooring.engine.core.quantity import Quantity
 from mooring.explanations.phrases import cpus_text, plural, size
+from mooring.inputs.decoding.quantities import resource_list
 from mooring.lazy import lazily
 
 with lazily():
@@ -25,7 +26,7 @@ with lazily():
 
     from mooring.answers.base import picture, plan_document, plan_text
     from mooring.answers.base import plan as planning
-    from mooring.answers.resize import answer, sizes
+    from mooring.answers.resize import answer
     from mooring.cli import terminal
     from mooring.views import console, tables
 
@@ -59,7 +60,7 @@ def command(pod: str, cpu: tuple[str, ...], memory: tuple[str, ...], form: str, 
     """
     if not (cpu or memory):
         raise click.UsageError("name the new amount: --cpu N or --memory AMOUNT")
-    asked = [*sizes.wanted("cpu", cpu), *sizes.wanted("memory", memory)]
+    asked = [*wanted("cpu", cpu), *wanted("memory", memory)]
     plan, resized = answer.resize_of(question_of(replace(inputs, named=(pod,) if pod else ())), pod, asked)
     parts = resize_parts(plan, resized, to, wide=form == "wide")
     terminal.print_answer(form, to, resized, parts, resized.findings)
@@ -185,15 +186,34 @@ def _releases(resized: answer.ResizeDocument) -> Iterator[str]:
 
 def _sizes(resized: answer.ResizeDocument) -> Iterator[str]:
     for one in resized.containers:
-        sizes = list(_size(one.largest)) if one.largest is not None else []
+        sizes = []
+        if one.largest is not None and one.largest.cpus is not None:
+            sizes.append(plural(one.largest.cpus, "CPU"))
+        if one.largest is not None and one.largest.milli_cpus is not None:
+            sizes.append(f"{one.largest.milli_cpus}m of CPU")
+        if one.largest is not None and one.largest.memory_bytes is not None:
+            sizes.append(f"{size(one.largest.memory_bytes)} of memory")
         if sizes:
             yield f"{clean(one.name)} can have at most {' or '.join(sizes)} now."
 
 
-def _size(largest: sizes.LargestAmountsPart) -> Iterator[str]:
-    if largest.cpus is not None:
-        yield plural(largest.cpus, "CPU")
-    if largest.milli_cpus is not None:
-        yield f"{largest.milli_cpus}m of CPU"
-    if largest.memory_bytes is not None:
-        yield f"{size(largest.memory_bytes)} of memory"
+def wanted(resource: str, texts: Iterable[str]) -> list[answer.Wanted]:
+    """Read the values of an option.
+
+    Raises:
+        InputError: a value is no amount.
+
+    >>> [(container, str(amount)) for _, container, amount in wanted("cpu", ["4", "app=2"])]
+    [('', '4'), ('app', '2')]
+    """
+    found = []
+    for text in texts:
+        container, _, amount = text.rpartition("=")
+        try:
+            quantity = resource_list({"amount": {resource: amount.strip()}}, "amount")[resource]
+        except InputError as error:
+            raise InputError(error.problem, field=f"--{resource}", remedy=error.remedy) from None
+        if quantity.nano <= 0:
+            raise InputError(f"must be more than 0, but is {amount:.40}", field=f"--{resource}")
+        found.append((resource, container.strip(), quantity))
+    return found

@@ -14,9 +14,8 @@ from typing import Annotated, Final, TypeAlias
 from msgspec import structs
 
 from mooring.answers.base.plan import AnyPlan, RefusedPlan, start_error
-from mooring.answers.upgrade.causes import Cause, GateDefault, gates_for
-from mooring.answers.upgrade.differences import pod_upgrades
-from mooring.answers.upgrade.node import KubeletSetup, UpgradedNode, UpgradeSituation
+from mooring.answers.upgrade.differences import Cause, GateDefault, gates_for
+from mooring.answers.upgrade.node import KubeletSetup, UpgradedNode, UpgradeSituation, pod_upgrades
 from mooring.documents.plan import Count, DocumentPart, one_of, told
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.config import CheckedFields, KubeletConfig

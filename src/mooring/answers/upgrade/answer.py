@@ -20,8 +20,15 @@ from mooring.answers.base.plan import AnyPlan, Plan, RefusedPlan, start_error
 from mooring.answers.base.plan_document import decided
 from mooring.answers.upgrade import differences as differing
 from mooring.answers.upgrade.advice import UpgradeAdvicePart, advices
-from mooring.answers.upgrade.causes import UpgradeCausePart, causes
-from mooring.answers.upgrade.node import KubeletSetup, NodePods, PodReader, UpgradedNode, UpgradeSituation
+from mooring.answers.upgrade.node import (
+    KubeletSetup,
+    NodePods,
+    PodReader,
+    UpgradedNode,
+    UpgradedPodPart,
+    UpgradeSituation,
+    pod_upgrades,
+)
 from mooring.cli.options import NodeOptions
 from mooring.documents import plan as parts
 from mooring.engine.core.bits import list_text
@@ -50,7 +57,7 @@ class RollbackPart(parts.DocumentPart):
     """The old kubelet on the files of the new one."""
 
     start_error: Annotated[str | None, parts.told("Null when the old kubelet starts on these files.")]
-    pods: Annotated[list[differing.UpgradedPodPart], parts.told("The pods that run on the new kubelet.")]
+    pods: Annotated[list[UpgradedPodPart], parts.told("The pods that run on the new kubelet.")]
 
 
 class UpgradeDocument(parts.DocumentPart, kw_only=True):
@@ -73,15 +80,15 @@ class UpgradeDocument(parts.DocumentPart, kw_only=True):
     start_error_code: parts.Code
     remedy: Annotated[str, parts.told("What to do about it in general; advice has what was tried here.")]
     start_error_before: Annotated[str | None, parts.told("Why the old kubelet does not start; null if it does.")]
-    pods: Annotated[list[differing.UpgradedPodPart], parts.told("Running pods in order, then those that are admitted.")]
+    pods: Annotated[list[UpgradedPodPart], parts.told("Running pods in order, then those that are admitted.")]
     shared_pool: Annotated[parts.CPUList, parts.told("After the restart; empty when the kubelet does not start.")]
     cpu_manager_state: Annotated[str, parts.told("Text of the state file after the restart.")]
     memory_manager_state: Annotated[str, parts.told("Text of the state file after the restart.")]
     settings: list[differing.SettingChangePart]
     state_files: list[differing.StateFileFormatsPart]
-    causes: list[UpgradeCausePart]
+    causes: list[differing.UpgradeCausePart]
     recreated: Annotated[
-        list[differing.UpgradedPodPart],
+        list[UpgradedPodPart],
         parts.told("Pods that the releases decide differently about when all are created on the empty node."),
     ]
     advice: list[UpgradeAdvicePart]
@@ -131,11 +138,11 @@ def upgrade_of(
     from_setup, to_setup = KubeletSetup(old, node.config), KubeletSetup(new, node.config)
     node = node.prepared(from_setup, first)
     before, after = node.plan(UpgradeSituation.RESTART, from_setup), node.plan(UpgradeSituation.RESTART, to_setup)
-    found = list(causes(node, from_setup, to_setup, UpgradeSituation.RESTART))
+    found = list(differing.causes(node, from_setup, to_setup, UpgradeSituation.RESTART))
     anew = node.plan(UpgradeSituation.RECREATED, from_setup), node.plan(UpgradeSituation.RECREATED, to_setup)
     named = {factor for factor, _ in found}
-    more = causes(node, from_setup, to_setup, UpgradeSituation.RECREATED)
-    pods = list(differing.pod_upgrades(before, after, {pod.uid for pod in node.pods_of(from_setup).running}))
+    more = differing.causes(node, from_setup, to_setup, UpgradeSituation.RECREATED)
+    pods = list(pod_upgrades(before, after, {pod.uid for pod in node.pods_of(from_setup).running}))
     refused = after if isinstance(after, RefusedPlan) else None
     again = next_start_error(after.kubelet) or None if isinstance(after, Plan) else None
     kept = all(pod.outcome == PodVerdict.KEPT for pod in pods if pod.running)
@@ -158,7 +165,7 @@ def upgrade_of(
         settings=[*differing.setting_changes(node.config, node.fields, old, new), *_reserved(*anew)],
         state_files=differing.state_file_formats(node.config, old, new),
         causes=[*(part for _, part in found), *(part for factor, part in more if factor not in named)],
-        recreated=[one for one in differing.pod_upgrades(anew[0], anew[1], ()) if one.changed],
+        recreated=[one for one in pod_upgrades(anew[0], anew[1], ()) if one.changed],
         advice=advices(node, (from_setup, to_setup), (before, after), found),
         hops=list(_hops(node, from_setup, to_setup)),
         rollback=_rollback(node, from_setup, to_setup, after),
@@ -216,7 +223,7 @@ def _hops(node: UpgradedNode, old: KubeletSetup, new: KubeletSetup) -> Iterator[
     for place in range(first + step, last + step, step):
         after = replace(old, release=RELEASES[RELEASE_NAMES[place]])
         plans = node.plan(UpgradeSituation.RESTART, before), node.plan(UpgradeSituation.RESTART, after)
-        found = list(differing.pod_upgrades(*plans, ()))
+        found = list(pod_upgrades(*plans, ()))
         rejected = [one.as_pod for one in found if one.outcome == PodVerdict.REJECTED]
         moved = [one.as_pod for one in found if one.outcome == PodVerdict.MOVED]
         yield HopPart(
@@ -235,7 +242,7 @@ def _rollback(node: UpgradedNode, old: KubeletSetup, new: KubeletSetup, plan: An
     after = replace(node, files=_written(plan)).leaving_out(rejected).all_running()
     plans = after.plan(UpgradeSituation.RESTART, new), after.plan(UpgradeSituation.RESTART, old)
     uids = {pod.uid for pod in after.pods_of(new).running}
-    return RollbackPart(_error(plans[1]), list(differing.pod_upgrades(*plans, uids)))
+    return RollbackPart(_error(plans[1]), list(pod_upgrades(*plans, uids)))
 
 
 def _written(plan: AnyPlan) -> StateTexts:
@@ -294,7 +301,7 @@ def _upgrade(inputs: NodeInputs, new: ChosenRelease) -> tuple[AnyPlan, UpgradeDo
     mooring = replace(configuration.mooring, release=old)
     noticed: list[Finding] = [*inputs.findings, *new.findings]
     active, pods = inputs.pods(PodGates.of_node(configuration.kubelet, mooring), noticed.append)
-    devices = inputs.devices((*active.running, *active.bound, *pods, *active.pending))
+    devices, _ = inputs.devices((*active.running, *active.bound, *pods, *active.pending))
     if inputs.options.strict:
         check_strict(noticed)
 

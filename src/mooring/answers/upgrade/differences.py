@@ -1,25 +1,29 @@
-"""What another release takes or decides otherwise: settings and state files, and what becomes of each running pod.
+"""What another release takes or decides otherwise: settings, state files, and the rules and gates behind decisions.
 
-What the data of :mod:`mooring.engine.releases` says, as far as this configuration is concerned. Whether the kubelet
-starts is not decided here.
+Settings and files are what the data of :mod:`mooring.engine.releases` says, as far as this configuration is concerned.
+Whether the kubelet starts is not decided here.
+
+A rule or the default of a gate is a cause when plans with it as in the old release and as in the new one differ,
+everything else being equal. The example is then asked with fewer and fewer pods.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated, TypeAlias
 
 from mooring.answers.base.answering import Answer
-from mooring.answers.base.plan import AnyPlan, RefusedPlan
-from mooring.answers.base.plan_document import differing, placement_part
-from mooring.documents.plan import Code, DocumentPart, PlacementPart, PodPart, one_of, told
+from mooring.answers.base.plan import AnyPlan, start_error
+from mooring.answers.base.plan_document import decided, placement_part
+from mooring.answers.upgrade.node import KubeletSetup, UpgradedNode, UpgradeSituation
+from mooring.documents.plan import DocumentPart, PlacementPart, one_of, told
 from mooring.engine.checkpoint.formats import ACTUATED_FILE, ALLOCATED_FILE
 from mooring.engine.core.config import KubeletConfig
-from mooring.engine.core.decision import Placement
+from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.pod import Pod
 from mooring.engine.core.release import MANAGER_GATES, SWITCHES, FeatureGates, Gate, Release
-from mooring.engine.node.node import placements_of
 from mooring.engine.node.settings import CPU_FILE, MEMORY_FILE
 from mooring.engine.releases.catalog import pod_file_versions, state_file_rules
 from mooring.engine.releases.config_fields import (
@@ -30,8 +34,9 @@ from mooring.engine.releases.config_fields import (
     later_fields,
 )
 from mooring.engine.releases.gates import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY, known_gates
-from mooring.engine.releases.rule import standing
-from mooring.explanations.story import PodVerdict
+from mooring.engine.releases.rule import ReleaseRule, standing
+from mooring.engine.releases.rules import RULES
+from mooring.explanations.phrases import cpus_text, nodes
 
 POD_LEVEL_GATE = "PodLevelResourceManagers"
 UNKNOWN = "not known"
@@ -75,33 +80,29 @@ def setting_changes(
         new: after it.
     """
     return [
-        *_configured_gates(config, old, new),
-        *_gate_defaults(config, old, new),
+        *_gates(config, old, new),
         *_options(CPU_OPTIONS, config.cpu_manager_policy_options, CPU_OPTION_HISTORY, old, new),
         *_options(TOPOLOGY_OPTIONS, config.topology_manager_policy_options, TOPOLOGY_OPTION_HISTORY, old, new),
         *_fields(fields, old, new),
     ]
 
 
-def _configured_gates(config: KubeletConfig, old: Release, new: Release) -> Iterator[SettingChangePart]:
+def _gates(config: KubeletConfig, old: Release, new: Release) -> Iterator[SettingChangePart]:
+    """Yield configured gates that one release refuses, and managers' gates that are not set, and on in one alone."""
     before, after = known_gates(old.name).gates, known_gates(new.name).gates
     for name, value in sorted(config.feature_gates.items()):
         was_refused, is_refused = _is_refused(before.get(name), value), _is_refused(after.get(name), value)
         if is_refused != was_refused:
             effect = SettingEffect.REFUSED if is_refused else SettingEffect.TAKES_EFFECT
             yield SettingChangePart(f"featureGates.{name}", effect, _words(before.get(name)), _words(after.get(name)))
+    for name in sorted(MANAGER_GATES - set(config.feature_gates)):
+        if gate_value(name, config, old) != gate_value(name, config, new):
+            words = _words(before.get(name)), _words(after.get(name))
+            yield SettingChangePart(f"featureGates.{name}", SettingEffect.DEFAULT, *words)
 
 
 def _is_refused(gate: Gate | None, value: bool) -> bool:  # noqa: FBT001 - the value of a gate
     return gate is None or (gate.locked and value != gate.default)
-
-
-def _gate_defaults(config: KubeletConfig, old: Release, new: Release) -> Iterator[SettingChangePart]:
-    """Yield the gates of the resource managers that are not set, and on in one release only."""
-    for name in sorted(MANAGER_GATES - set(config.feature_gates)):
-        if gate_value(name, config, old) != gate_value(name, config, new):
-            before, after = (known_gates(one.name).gates.get(name) for one in (old, new))
-            yield SettingChangePart(f"featureGates.{name}", SettingEffect.DEFAULT, _words(before), _words(after))
 
 
 def gate_value(name: str, config: KubeletConfig, release: Release) -> bool:
@@ -170,104 +171,217 @@ def state_file_formats(config: KubeletConfig, old: Release, new: Release) -> lis
     ]
 
 
-class UpgradedPodPart(DocumentPart, kw_only=True):
-    """What becomes of a pod."""
+MOST_TRIALS = 60
+"""How often an example is asked with fewer pods; it has more than the fewest on a full node of which it needs most."""
+
+
+@dataclass(frozen=True, slots=True)
+class GateDefault:
+    """A gate that the configuration does not set, and whose default is another one in the new release."""
+
+    name: str
+    before: bool
+    after: bool
+
+
+Factor: TypeAlias = ReleaseRule | GateDefault
+
+
+class ExamplePodPart(DocumentPart):
+    """A pod of an example."""
 
     uid: str
     namespace: str
     name: str
-    running: Annotated[bool, told("Whether it runs before; otherwise it is admitted after the restart.")]
-    outcome: Annotated[str, one_of("kept", "moved", "admitted", "rejected", "not asked")]
-    changed: Annotated[bool, told("Whether the old kubelet, started again, would decide otherwise.")]
-    admitted: bool
-    reason: Annotated[str, told("The kubelet's; empty for admitted pods.")] = ""
-    message: Annotated[str, told("The kubelet's; empty for admitted pods.")] = ""
-    why: Annotated[str, told("One sentence for people; empty for admitted pods.")] = ""
-    code: Code = ""
-    before: Annotated[
-        dict[str, PlacementPart],
-        told("Container -> its CPUs and memory before the upgrade; empty where it had no place."),
-    ]
-    pod_before: Annotated[PlacementPart, told("The partition of the pod as a whole.")]
-    after: Annotated[
-        dict[str, PlacementPart],
-        told("Container -> its CPUs and memory afterwards; empty if not admitted."),
-    ]
-    pod_after: Annotated[PlacementPart, told("The partition of the pod as a whole.")]
-
-    @property
-    def is_affected(self) -> bool:
-        """Tell whether the pod does not keep what it has, and a restart of the old kubelet would not do the same."""
-        return self.changed and self.outcome != PodVerdict.KEPT
-
-    @property
-    def as_pod(self) -> PodPart:
-        """Its name."""
-        return PodPart(self.uid, self.namespace, self.name)
+    before: Annotated[str, told("What is decided with the rule or gate as in the old release.")]
+    after: Annotated[str, told("The same as in the new release.")]
 
 
-_Placed: TypeAlias = tuple[Mapping[str, Placement], Placement]
-"""What each container has, and the pod as a whole."""
-_NOWHERE: _Placed = {}, Placement()
+class UpgradeCausePart(DocumentPart, kw_only=True):
+    """A rule or gate by which the releases decide differently about this node."""
+
+    kind: Annotated[str, one_of("rule", "gate")]
+    name: str
+    before: Annotated[str, told("What the old release does.")]
+    after: Annotated[str, told("What the new release does.")]
+    releases: Annotated[str, told("The releases that follow the rule; empty for a gate.")]
+    source: str
+    situation: Annotated[str, one_of("restart", "recreated")]
+    machine: str
+    pods: Annotated[list[ExamplePodPart], told("Few pods of the node that show it, in order.")]
+    start_before: Annotated[str, told("Why the kubelet does not start in the example; empty if it does.")]
+    start_after: Annotated[str, told("The same with the rule or gate as in the new release.")]
 
 
-def pod_upgrades(old: AnyPlan, new: AnyPlan, running: Collection[str]) -> Iterator[UpgradedPodPart]:
-    """Yield what becomes of the pods of a restart.
+Cause: TypeAlias = tuple[Factor, UpgradeCausePart]
+"""A rule or gate by which the releases decide differently about this node, and an example of it."""
 
-    Args:
-        old: the restart of the old kubelet.
-        new: the restart of the new kubelet on the same files.
-        running: uids of the pods that run before.
+
+def causes(node: UpgradedNode, old: KubeletSetup, new: KubeletSetup, situation: UpgradeSituation) -> Iterator[Cause]:
+    """Yield the causes for which an upgrade decides differently in a situation."""
+    plans = node.plan(situation, old), node.plan(situation, new)
+    if decided(plans[0]) == decided(plans[1]):
+        return
+    for factor in _factors(old, new):
+        # Two kubelets that differ in a rule or gate alone
+        for base, plan, like in ((new, plans[1], old), (old, plans[0], new)):
+            other = with_factor(base, factor, like)
+            if other is not None and decided(node.plan(situation, other)) != decided(plan):
+                pair = (other, base) if like is old else (base, other)
+                yield factor, _example(node, situation, factor, old, pair)
+                break
+
+
+def _factors(old: KubeletSetup, new: KubeletSetup) -> Iterator[Factor]:
+    different = {*old.release.rules.names()} ^ {*new.release.rules.names()}
+    yield from (rule for rule in RULES if rule.name in different)
+    for name in sorted(MANAGER_GATES - set(new.config.feature_gates)):
+        before, after = (gate_value(name, new.config, setup.release) for setup in (old, new))
+        if before != after:
+            yield GateDefault(name, before, after)
+
+
+def with_factor(setup: KubeletSetup, factor: Factor, like: KubeletSetup) -> KubeletSetup | None:
+    """Return a kubelet with a rule or gate as in another release; None where it cannot be set."""
+    if isinstance(factor, ReleaseRule):
+        field = factor.name.replace("-", "_")
+        rules = replace(setup.release.rules, **{field: getattr(like.release.rules, field)})
+        return replace(setup, release=replace(setup.release, rules=rules))
+    value = gate_value(factor.name, like.config, like.release)
+    gates = gates_for(factor.name, setup.config, setup.release, value=value)
+    if gates is None:
+        return None
+    return replace(setup, config=replace(setup.config, feature_gates={**setup.config.feature_gates, **gates}))
+
+
+def gates_for(name: str, config: KubeletConfig, release: Release, *, value: bool) -> dict[str, bool] | None:
+    """Return the settings that give a gate a value, with the gates that depend on it or that it needs.
+
+    None when the release does not know one of them, or has it locked.
     """
-    before, different = {answer.pod.uid: answer for answer in old.answers}, differing(old, new)
-    for answer in new.answers:
-        decision, pod = answer.decision, answer.pod
-        held = _held(old, new, answer, before.get(pod.uid))
-        placed = (decision.containers, decision.pod) if decision.admitted else _NOWHERE
-        same = (dict(placed[0]), placed[1]) == (dict(held[0]), held[1])
-        outcome = PodVerdict.ADMITTED if not held[0] else PodVerdict.KEPT if same else PodVerdict.MOVED
-        outcome = outcome if decision.admitted else PodVerdict.REJECTED
-        part = _part(pod, outcome, held, placed, running=answer.running, changed=pod.uid in different)
-        if not decision.admitted:
-            defect = "" if decision.endless is None else decision.endless.defect
-            part.reason = decision.reason or ("crash" if answer.crash else defect)
-            part.message, part.why, part.code = decision.message or answer.crash, answer.why, answer.code
-        yield part
-    unasked_before = {pod.uid for pod in old.unasked}
-    for pod in new.unasked:
-        is_running = pod.uid in running
-        held = placements(old, pod) if is_running else _NOWHERE
-        changed = pod.uid not in unasked_before
-        yield _part(pod, PodVerdict.NOT_ASKED, held, _NOWHERE, running=is_running, changed=changed)
+    known = known_gates(release.name)
+    wanted: dict[str, bool] = {}
+    pending = [name]
+    while pending:
+        gate_name = pending.pop()
+        gate = known.gates.get(gate_name)
+        if gate is None or (gate.locked and gate.default != value):
+            return None
+        wanted[gate_name] = value
+        related = gate.needs if value else tuple(one for one, its in known.dependent.items() if gate_name in its.needs)
+        pending += [one for one in related if one not in wanted and gate_value(one, config, release) != value]
+    return wanted
+
+
+def _example(
+    node: UpgradedNode,
+    situation: UpgradeSituation,
+    factor: Factor,
+    old: KubeletSetup,
+    pair: tuple[KubeletSetup, KubeletSetup],
+) -> UpgradeCausePart:
+    """Return a cause with few pods that show it, the fewest where that takes no more than :data:`MOST_TRIALS`."""
+    everything = node.pods_of(old).every
+
+    def shown(uids: Sequence[str]) -> tuple[AnyPlan, AnyPlan] | None:
+        some = node.only(uids)
+        if situation is UpgradeSituation.RESTART:
+            some = some.prepared(old)
+        before, after = (some.plan(situation, setup) for setup in pair)
+        return None if decided(before) == decided(after) else (before, after)
+
+    uids = tuple(pod.uid for pod in everything)
+    plans = shown(uids)
+    if plans is None:
+        # The state files hold what these pods alone do not explain: the example is the node as it is.
+        before, after = (node.plan(situation, setup) for setup in pair)
+        return _part(node, situation, factor, everything, before, after)
+    size, trials = len(uids), 0
+    while size and trials < MOST_TRIALS:
+        start = 0
+        while start < len(uids) and trials < MOST_TRIALS:
+            trials += 1
+            fewer = (*uids[:start], *uids[start + size :])
+            found = shown(fewer)
+            if found is None:
+                start += size
+            else:
+                uids, plans = fewer, found
+        size //= 2
+    return _part(node, situation, factor, [pod for pod in everything if pod.uid in uids], *plans)
 
 
 def _part(
-    pod: Pod, outcome: PodVerdict, held: _Placed, placed: _Placed, *, running: bool, changed: bool
-) -> UpgradedPodPart:
-    return UpgradedPodPart(
-        uid=pod.uid,
-        namespace=pod.namespace,
-        name=pod.name,
-        running=running,
-        outcome=outcome.value,
-        changed=changed,
-        admitted=outcome not in (PodVerdict.REJECTED, PodVerdict.NOT_ASKED),
-        before={name: placement_part(one) for name, one in held[0].items()},
-        pod_before=placement_part(held[1]),
-        after={name: placement_part(one) for name, one in placed[0].items()},
-        pod_after=placement_part(placed[1]),
+    node: UpgradedNode,
+    situation: UpgradeSituation,
+    factor: Factor,
+    pods: Sequence[Pod],
+    before: AnyPlan,
+    after: AnyPlan,
+) -> UpgradeCausePart:
+    """Return a cause whose example is some pods of the node.
+
+    Args:
+        node: of the pods.
+        situation: in which they are asked about.
+        factor: the rule or gate.
+        pods: few that show it.
+        before: what is decided with it as in the old release.
+        after: the same as in the new release, and no other difference.
+    """
+    answers, later = ({answer.pod.uid: answer_text(answer) for answer in plan.answers} for plan in (before, after))
+    if isinstance(factor, ReleaseRule):
+        in_place = before.release.rules, factor.name.replace("-", "_")
+        words = (factor.says, factor.instead) if getattr(*in_place) else (factor.instead, factor.says)
+        kind, releases, source = "rule", factor.span, factor.source
+    else:
+        words = ("on by default", "off by default") if factor.before else ("off by default", "on by default")
+        kind, releases, source = "gate", "", "feature gates; spec: releases.md section 2"
+    return UpgradeCausePart(
+        kind=kind,
+        name=factor.name,
+        before=words[0],
+        after=words[1],
+        releases=releases,
+        source=source,
+        situation=situation.value,
+        machine=node.machine.name,
+        pods=[
+            ExamplePodPart(pod.uid, pod.namespace, pod.name, answers.get(pod.uid, ""), later.get(pod.uid, ""))
+            for pod in pods
+        ],
+        start_before=start_error(before),
+        start_after=start_error(after),
     )
 
 
-def _held(old: AnyPlan, new: AnyPlan, answer: Answer, earlier: Answer | None) -> _Placed:
-    """Return what a pod has before the upgrade: by the state files, or as the old kubelet decides about a new pod."""
-    if answer.running:
-        return placements(new if isinstance(old, RefusedPlan) else old, answer.pod)
-    if earlier is None or not earlier.admitted:
-        return _NOWHERE
-    return earlier.decision.containers, earlier.decision.pod
+def answer_text(answer: Answer) -> str:
+    """Return what is decided about a pod, short."""
+    decision = answer.decision
+    if answer.crash:
+        return "the kubelet crashes"
+    if decision.endless is not None:
+        return "the kubelet does not return"
+    if not decision.admitted:
+        return f"rejected, {decision.reason}: {decision.message}"
+    held = {name: placement_part(one) for name, one in decision.containers.items()}
+    return placements_text(held, placement_part(decision.pod))
 
 
-def placements(plan: AnyPlan, pod: Pod) -> _Placed:
-    """Return what a pod has by the state files with which a plan begins."""
-    return _NOWHERE if isinstance(plan, RefusedPlan) else placements_of(plan.began.node.providers, pod)
+def placements_text(containers: Mapping[str, PlacementPart], pod: PlacementPart) -> str:
+    """Return what containers have; those of the shared pool without a memory assignment are left out.
+
+    >>> placements_text({}, PlacementPart("", ""))
+    'shared pool'
+    """
+    parts = [f"{name} {_placement(one)}" for name, one in containers.items() if one.cpus or one.mems]
+    if pod.cpus or pod.mems:
+        parts.append(f"pod {_placement(pod)}")
+    return "; ".join(parts) or "shared pool"
+
+
+def _placement(placement: PlacementPart) -> str:
+    parts = [cpus_text(CPUSet.parse(placement.cpus))] if placement.cpus else []
+    if placement.mems:
+        parts.append(f"memory of {nodes(map(int, placement.mems.split(',')))}")
+    return ", ".join(parts)

@@ -1,4 +1,4 @@
-"""The node whose kubelet is replaced by one of another release, and the two situations in which both are asked.
+"""The node whose kubelet is replaced by one of another release: both are asked in two situations; what becomes of pods.
 
 The API server's defaults and the QoS class of a pod depend on release and gates, so that pods are read again for
 every kubelet that is asked.
@@ -6,18 +6,24 @@ every kubelet that is asked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
+from mooring.answers.base.answering import Answer
 from mooring.answers.base.plan import AnyPlan, Question, RefusedPlan, make_plan
+from mooring.answers.base.plan_document import differing, placement_part
+from mooring.documents.plan import Code, DocumentPart, PlacementPart, PodPart, one_of, told
 from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.decision import Placement
 from mooring.engine.core.machine import Finding, Machine
 from mooring.engine.core.pod import Pod
 from mooring.engine.core.release import Release
 from mooring.engine.devicemanager.state import Device, Holdings
 from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.engine.node.node import placements_of
+from mooring.explanations.story import PodVerdict
 from mooring.inputs.pods.defaults import PodGates
 
 REJECTED_BEFORE = "MOOR-582"
@@ -182,3 +188,106 @@ class UpgradedNode:
 
     def _mooring(self, setup: KubeletSetup) -> MooringConfig:
         return replace(self.mooring, release=setup.release)
+
+
+class UpgradedPodPart(DocumentPart, kw_only=True):
+    """What becomes of a pod."""
+
+    uid: str
+    namespace: str
+    name: str
+    running: Annotated[bool, told("Whether it runs before; otherwise it is admitted after the restart.")]
+    outcome: Annotated[str, one_of("kept", "moved", "admitted", "rejected", "not asked")]
+    changed: Annotated[bool, told("Whether the old kubelet, started again, would decide otherwise.")]
+    admitted: bool
+    reason: Annotated[str, told("The kubelet's; empty for admitted pods.")] = ""
+    message: Annotated[str, told("The kubelet's; empty for admitted pods.")] = ""
+    why: Annotated[str, told("One sentence for people; empty for admitted pods.")] = ""
+    code: Code = ""
+    before: Annotated[
+        dict[str, PlacementPart],
+        told("Container -> its CPUs and memory before the upgrade; empty where it had no place."),
+    ]
+    pod_before: Annotated[PlacementPart, told("The partition of the pod as a whole.")]
+    after: Annotated[
+        dict[str, PlacementPart],
+        told("Container -> its CPUs and memory afterwards; empty if not admitted."),
+    ]
+    pod_after: Annotated[PlacementPart, told("The partition of the pod as a whole.")]
+
+    @property
+    def is_affected(self) -> bool:
+        """Tell whether the pod does not keep what it has, and a restart of the old kubelet would not do the same."""
+        return self.changed and self.outcome != PodVerdict.KEPT
+
+    @property
+    def as_pod(self) -> PodPart:
+        """Its name."""
+        return PodPart(self.uid, self.namespace, self.name)
+
+
+_Placed: TypeAlias = tuple[Mapping[str, Placement], Placement]
+"""What each container has, and the pod as a whole."""
+_NOWHERE: _Placed = {}, Placement()
+
+
+def pod_upgrades(old: AnyPlan, new: AnyPlan, running: Collection[str]) -> Iterator[UpgradedPodPart]:
+    """Yield what becomes of the pods of a restart.
+
+    Args:
+        old: the restart of the old kubelet.
+        new: the restart of the new kubelet on the same files.
+        running: uids of the pods that run before.
+    """
+    before, different = {answer.pod.uid: answer for answer in old.answers}, differing(old, new)
+    for answer in new.answers:
+        decision, pod = answer.decision, answer.pod
+        held = _held(old, new, answer, before.get(pod.uid))
+        placed = (decision.containers, decision.pod) if decision.admitted else _NOWHERE
+        same = (dict(placed[0]), placed[1]) == (dict(held[0]), held[1])
+        outcome = PodVerdict.ADMITTED if not held[0] else PodVerdict.KEPT if same else PodVerdict.MOVED
+        outcome = outcome if decision.admitted else PodVerdict.REJECTED
+        part = _part(pod, outcome, held, placed, running=answer.running, changed=pod.uid in different)
+        if not decision.admitted:
+            defect = "" if decision.endless is None else decision.endless.defect
+            part.reason = decision.reason or ("crash" if answer.crash else defect)
+            part.message, part.why, part.code = decision.message or answer.crash, answer.why, answer.code
+        yield part
+    unasked_before = {pod.uid for pod in old.unasked}
+    for pod in new.unasked:
+        is_running = pod.uid in running
+        held = placements(old, pod) if is_running else _NOWHERE
+        changed = pod.uid not in unasked_before
+        yield _part(pod, PodVerdict.NOT_ASKED, held, _NOWHERE, running=is_running, changed=changed)
+
+
+def _part(
+    pod: Pod, outcome: PodVerdict, held: _Placed, placed: _Placed, *, running: bool, changed: bool
+) -> UpgradedPodPart:
+    return UpgradedPodPart(
+        uid=pod.uid,
+        namespace=pod.namespace,
+        name=pod.name,
+        running=running,
+        outcome=outcome.value,
+        changed=changed,
+        admitted=outcome not in (PodVerdict.REJECTED, PodVerdict.NOT_ASKED),
+        before={name: placement_part(one) for name, one in held[0].items()},
+        pod_before=placement_part(held[1]),
+        after={name: placement_part(one) for name, one in placed[0].items()},
+        pod_after=placement_part(placed[1]),
+    )
+
+
+def _held(old: AnyPlan, new: AnyPlan, answer: Answer, earlier: Answer | None) -> _Placed:
+    """Return what a pod has before the upgrade: by the state files, or as the old kubelet decides about a new pod."""
+    if answer.running:
+        return placements(new if isinstance(old, RefusedPlan) else old, answer.pod)
+    if earlier is None or not earlier.admitted:
+        return _NOWHERE
+    return earlier.decision.containers, earlier.decision.pod
+
+
+def placements(plan: AnyPlan, pod: Pod) -> _Placed:
+    """Return what a pod has by the state files with which a plan begins."""
+    return _NOWHERE if isinstance(plan, RefusedPlan) else placements_of(plan.began.node.providers, pod)

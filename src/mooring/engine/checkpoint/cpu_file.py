@@ -219,9 +219,9 @@ def load_cpu_state(
     checkpoint = read_checkpoint(text, cpu_family(rules.cpu, releases=releases, json_v2=json_v2))
     if isinstance(checkpoint, Unread):
         return not_restored("cpu", checkpoint.message)
-    found = checkpoint.members
+    found, version = checkpoint
     try:
-        if checkpoint.version == "V1":
+        if version == "V1":
             found = {**found, "entries": _by_pod(found["entries"], containers, rules.migration)}
         if found["policyName"] != policy:
             return other_policy("cpu", policy, found["policyName"])
@@ -283,28 +283,20 @@ def _state(checkpoint: dict[str, gotypes.GoValue], rules: StateFileRules, *, bas
         given = quote(checkpoint["defaultCpuSet"])
         raise _BadSetError(f"could not parse default {rules.default_set} {given}: {error}") from None
     assignments = _masks(checkpoint["entries"], "cpuset")
-    return CPUState(
-        policy=checkpoint["policyName"],
-        default=default,
-        assignments=assignments,
-        # Formats without pod entries or baselines lack the member; an explicit null is the same as none.
-        pods=(checkpoint.get("podEntries") or {}) if rules.keeps_pods else {},
-        baselines=_baselines(checkpoint, assignments) if baselines and rules.keeps_baselines else {},
+    # Formats without pod entries or baselines lack the member; an explicit null is the same as none.
+    pods = (checkpoint.get("podEntries") or {}) if rules.keeps_pods else {}
+    recorded = (checkpoint.get("baselines") or {}) if baselines and rules.keeps_baselines else {}
+    known = _masks(
+        {
+            pod: {name: entry["baseline"] for name, entry in (containers or {}).items()}
+            for pod, containers in recorded.items()
+        },
+        "Baseline cpuset",
     )
-
-
-def _baselines(
-    checkpoint: dict[str, gotypes.GoValue], assignments: dict[str, dict[str, CPUMask]]
-) -> dict[str, dict[str, CPUMask]]:
-    """Return the recorded baselines; a file without any makes today's assignments the baselines."""
-    recorded = checkpoint.get("baselines")
-    if not recorded:
-        return {pod: dict(containers) for pod, containers in assignments.items()}
-    texts: dict[str, dict[str, str] | None] = {
-        pod: {name: entry["baseline"] for name, entry in (containers or {}).items()}
-        for pod, containers in recorded.items()
-    }
-    return _masks(texts, "Baseline cpuset")
+    if baselines and rules.keeps_baselines and not recorded:
+        # A file without any makes today's assignments the baselines.
+        known = {pod: dict(containers) for pod, containers in assignments.items()}
+    return CPUState(checkpoint["policyName"], default, assignments, pods, known)
 
 
 def _releases(checkpoint: dict[str, gotypes.GoValue], state: CPUState) -> dict[str, dict[str, PreAssignment]]:

@@ -109,11 +109,11 @@ def device_record(text: str | None) -> DeviceRecord:
         document = parse(bytes_of(text))
     except JSONSyntaxError as error:
         return DeviceRecord(is_there=True, problem=str(error))
-    found = decode(document, _RECORD, _fresh())
-    if found.fault is not None:
-        return DeviceRecord(is_there=True, problem=str(found.fault))
-    data = found.value["Data"]
-    if value_checksum(_DATA, data) != found.value["Checksum"]:
+    found, fault = decode(document, _RECORD, _fresh())
+    if fault is not None:
+        return DeviceRecord(is_there=True, problem=str(fault))
+    data = found["Data"]
+    if value_checksum(_DATA, data) != found["Checksum"]:
         return DeviceRecord(is_there=True, problem=CORRUPTED)
     registered = {resource: frozenset(ids or ()) for resource, ids in (data["RegisteredDevices"] or {}).items()}
     return DeviceRecord(True, tuple(_held(data["PodDeviceEntries"] or ())), registered)
@@ -146,8 +146,7 @@ def without_answers(text: str) -> str | None:
     record = device_record(text)
     if record.problem not in ("", CORRUPTED):
         return None
-    found = decode(parse(bytes_of(text)), _RECORD, _fresh())
-    data = found.value["Data"]
+    data = decode(parse(bytes_of(text)), _RECORD, _fresh())[0]["Data"]
     held = [replace(one, answer=b"") for one in _held(data["PodDeviceEntries"] or ())]
     reduced = device_text(held, {resource: ids or () for resource, ids in (data["RegisteredDevices"] or {}).items()})
     if not record.problem:

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import TypeAlias
 
 from mooring.engine.checkpoint.checksum import data_checksum, legacy_checksum
-from mooring.engine.checkpoint.gojson import Decoded, TypeFault, decode
+from mooring.engine.checkpoint.gojson import GoFault, decode
 from mooring.engine.checkpoint.goscan import JSONObject, JSONSyntaxError, JSONValue, parse
 from mooring.engine.checkpoint.gotypes import CHECKSUM, STRING, GoField, GoStruct, GoValue, fresh
 from mooring.engine.core.gotext import quote
@@ -25,21 +26,6 @@ CORRUPTED = "checkpoint is corrupted"
 """The kubelet's text for a checksum that does not match."""
 
 _NO_BYTE = re.compile("[\ud800-\udc7f\udd00-\udfff]")
-
-
-@dataclass(frozen=True, slots=True)
-class OlderFormat:
-    """A format without data, as one release reads it."""
-
-    structure: GoStruct
-    rule: ReadFormat
-
-    def accepts(self, value: dict[str, GoValue]) -> bool:
-        """Tell whether the decoded structure carries a checksum that the kubelet accepts."""
-        checksum = value["checksum"]
-        if self.rule.zero and not checksum:
-            return True
-        return any(legacy_checksum(self.structure, value, name) == checksum for name in self.rule.hashed_as)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +40,7 @@ class FormatFamily:
 
     newest: GoStruct
     data: GoStruct
-    older: tuple[OlderFormat, ...]
+    older: tuple[tuple[GoStruct, ReadFormat], ...]
     """The formats without data, in the order of the release."""
     reads_data: bool = True
     """Whether the release knows data. To others its members are unknown ones, which JSON skips."""
@@ -65,23 +51,18 @@ class FormatFamily:
         """Read a JSON text, as the kubelet's Go does."""
         return parse(text, json_v2=self.json_v2)
 
-    def decode(self, document: JSONValue, struct: GoStruct) -> Decoded:
+    def decode(self, document: JSONValue, struct: GoStruct) -> tuple[dict[str, GoValue], GoFault | None]:
         """Decode a document into a structure as the kubelet hands it over."""
         return decode(document, struct, fresh(struct), json_v2=self.json_v2)
 
 
-def older_formats(structures: Mapping[str, GoStruct], rules: FileFormats) -> tuple[OlderFormat, ...]:
+def older_formats(structures: Mapping[str, GoStruct], rules: FileFormats) -> tuple[tuple[GoStruct, ReadFormat], ...]:
     """Return the formats without data that a release reads, under the names that its structures have."""
-    return tuple(OlderFormat(replace(structures[rule.version], name=rule.name), rule) for rule in rules.older)
+    return tuple((replace(structures[rule.version], name=rule.name), rule) for rule in rules.older)
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """What the first format that fits says."""
-
-    members: dict[str, GoValue]
-    version: str = ""
-    """Of a format without data; empty for data."""
+Checkpoint: TypeAlias = tuple[dict[str, GoValue], str]
+"""The members of the first format that fits, and its version; data has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +71,7 @@ class Unread:
 
     message: str
     """The kubelet's error text."""
-    cause: JSONSyntaxError | TypeFault | str | None = None
+    cause: JSONSyntaxError | GoFault | None = None
     """What the data, or its JSON, fails on; the text where there is no more to say; None for a wrong checksum."""
 
 
@@ -107,39 +88,43 @@ def read_checkpoint(text: str, family: FormatFamily) -> Checkpoint | Unread:
         # Every format fails on it in the same way. Nothing was decoded, so no data is seen and the last format reports.
         return Unread(str(error), error)
     if not family.reads_data:
-        return _read_older(document, family)
-    outer = family.decode(document, family.newest)
-    if outer.fault is not None:
-        data: Checkpoint | Unread = Unread(
-            f"failed to deserialize {family.noun} checkpoint: {outer.fault}", outer.fault
-        )
+        return read_older(document, family)
+    outer, fault = family.decode(document, family.newest)
+    if fault is None:
+        data = _read_data(outer, family)
     else:
-        data = _read_data(outer.value, family)
-    if isinstance(data, Checkpoint):
+        data = Unread(f"failed to deserialize {family.noun} checkpoint: {fault}", fault)
+    if not isinstance(data, Unread):
         return data
-    if outer.value["data"] or outer.value["dataChecksum"]:
+    if outer["data"] or outer["dataChecksum"]:
         return replace(data, message=f"could not load {family.label} checkpoint: {data.message}")
-    return _read_older(document, family)
+    return read_older(document, family)
 
 
 def _read_data(outer: dict[str, GoValue], family: FormatFamily) -> Checkpoint | Unread:
     """Return the decoded data of the newest format. Decoding comes before the comparison of checksums."""
     try:
-        data = family.decode(family.parse(outer["data"].encode()), family.data)
+        members, fault = family.decode(family.parse(outer["data"].encode()), family.data)
     except JSONSyntaxError as error:
         return Unread(f"failed to deserialize {family.noun} checkpoint data: {error}", error)
-    if data.fault is not None:
-        return Unread(f"failed to deserialize {family.noun} checkpoint data: {data.fault}", data.fault)
-    return Checkpoint(data.value) if data_checksum(outer["data"]) == outer["dataChecksum"] else Unread(CORRUPTED)
+    if fault is not None:
+        return Unread(f"failed to deserialize {family.noun} checkpoint data: {fault}", fault)
+    return (members, "") if data_checksum(outer["data"]) == outer["dataChecksum"] else Unread(CORRUPTED)
 
 
-def _read_older(document: JSONValue, family: FormatFamily) -> Checkpoint | Unread:
+def read_older(document: JSONValue, family: FormatFamily) -> Checkpoint | Unread:
+    """Return the members of the first format without data whose checksum the kubelet accepts, or why none fits."""
     problem = Unread(CORRUPTED)
-    for older in family.older:
-        read = family.decode(document, older.structure)
-        if read.fault is None and older.accepts(read.value):
-            return Checkpoint(read.value, older.rule.version)
-        problem = Unread(CORRUPTED) if read.fault is None else Unread(str(read.fault), str(read.fault))
+    for structure, rule in family.older:
+        members, fault = family.decode(document, structure)
+        if fault is not None:
+            problem = Unread(str(fault), str(fault))
+            continue
+        checksum = members["checksum"]
+        accepted = (legacy_checksum(structure, members, name) for name in rule.hashed_as)
+        if (rule.zero and not checksum) or checksum in accepted:
+            return members, rule.version
+        problem = Unread(CORRUPTED)
     return problem
 
 
@@ -172,20 +157,21 @@ def read_pod_file(text: str, release: str, *, json_v2: bool = False) -> PodFile:
     'unsupported checkpoint version "v3": this kubelet reads legacy (unversioned) and "v2" checkpoints'
     """
     try:
-        read = decode(parse(bytes_of(text), json_v2=json_v2), _POD_FILE, fresh(_POD_FILE), json_v2=json_v2)
+        document = parse(bytes_of(text), json_v2=json_v2)
     except JSONSyntaxError as error:
         return PodFile("", problem=str(error))
-    if read.fault is not None:
-        return PodFile("", problem=str(read.fault))
-    version = read.value["version"]
+    members, fault = decode(document, _POD_FILE, fresh(_POD_FILE), json_v2=json_v2)
+    if fault is not None:
+        return PodFile("", problem=str(fault))
+    version = members["version"]
     if version not in ("", "v2") and "V2" in pod_file_versions(release)[1]:
         known = 'this kubelet reads legacy (unversioned) and "v2" checkpoints'
         return PodFile("", problem=f"unsupported checkpoint version {quote(version)}: {known}")
     shown = version.upper() or "V1"
-    if data_checksum(read.value["data"]) != read.value["checksum"]:
+    if data_checksum(members["data"]) != members["checksum"]:
         return PodFile(shown, problem=CORRUPTED)
     try:
-        data = parse(read.value["data"].encode(), json_v2=json_v2)
+        data = parse(members["data"].encode(), json_v2=json_v2)
     except JSONSyntaxError as error:
         prefix = "failed to unmarshal V2 checkpoint data: " if version else ""
         return PodFile(shown, problem=f"{prefix}{error}")

@@ -19,7 +19,7 @@ import binascii
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeAlias
 
 from mooring.engine.checkpoint.goscan import JSONNumber, JSONObject, JSONValue
 from mooring.engine.checkpoint.gotypes import (
@@ -81,25 +81,25 @@ class TypeFault:
         return f"json: cannot unmarshal {self.found} into {into} of type {self.type}"
 
 
-@dataclass(frozen=True, slots=True)
-class Decoded:
-    """A structure's members after decoding, complete or not, and what went wrong."""
-
-    value: dict[str, GoValue]
-    fault: TypeFault | str | None
-    """None, the first type fault, or the text with which a type's own method ended the decoding."""
+GoFault: TypeAlias = TypeFault | str
+"""The first type fault, or the text with which a type's own method ended the decoding."""
 
 
 class _AbortedError(MooringError):
     """A type's own method failed: the decoding ends at once."""
 
-    def __init__(self, fault: TypeFault | str) -> None:
+    def __init__(self, fault: GoFault) -> None:
         super().__init__(str(fault))
         self.fault = fault
 
 
-def decode(document: JSONValue, struct: GoStruct, start: dict[str, GoValue], *, json_v2: bool = False) -> Decoded:
+def decode(
+    document: JSONValue, struct: GoStruct, start: dict[str, GoValue], *, json_v2: bool = False
+) -> tuple[dict[str, GoValue], GoFault | None]:
     """Decode a JSON document into a structure whose members are ``start`` (changed in place, as Go does).
+
+    Returns:
+        The members, complete or not, and what went wrong.
 
     Args:
         document: what was parsed.
@@ -110,16 +110,15 @@ def decode(document: JSONValue, struct: GoStruct, start: dict[str, GoValue], *, 
     >>> from mooring.engine.checkpoint.goscan import parse
     >>> from mooring.engine.checkpoint.gotypes import INT, STRING
     >>> pair = GoStruct("Pair", (GoField("a", "A", STRING), GoField("b", "B", INT)))
-    >>> read = decode(parse(b'{"a": 1, "B": 2}'), pair, zero(pair))
-    >>> print(read.value, read.fault)
+    >>> print(*decode(parse(b'{"a": 1, "B": 2}'), pair, zero(pair)))
     {'a': '', 'b': 2} json: cannot unmarshal number into Go struct field Pair.a of type string
     """
     decoding = _Decoding(json_v2=json_v2)
     try:
         value = decoding.value(struct, document, start)
     except _AbortedError as error:
-        return Decoded(start, error.fault)
-    return Decoded(value, decoding.fault)
+        return start, error.fault
+    return value, decoding.fault
 
 
 class _Decoding:
@@ -129,24 +128,24 @@ class _Decoding:
 
     def __init__(self, *, json_v2: bool) -> None:
         self._json_v2 = json_v2
-        self.fault: TypeFault | str | None = None
+        self.fault: GoFault | None = None
         self._struct = ""
         self._path: tuple[str, ...] = ()
 
     def value(self, kind: GoType, found: JSONValue, current: GoValue) -> GoValue:
         """Return what ``current`` becomes when ``found`` is stored in it."""
         if isinstance(kind, GoSelfDecoding):
-            inner = decode(found, kind.form, zero(kind.form), json_v2=self._json_v2)
-            if self._json_v2 and inner.fault is not None:
-                self.fault = self.fault or inner.fault
+            form, fault = decode(found, kind.form, zero(kind.form), json_v2=self._json_v2)
+            if self._json_v2 and fault is not None:
+                self.fault = self.fault or fault
                 return kind.zero
-            if isinstance(inner.fault, TypeFault):
-                path = (*self._path, *inner.fault.path)
-                raise _AbortedError(replace(inner.fault, struct=self._struct or inner.fault.struct, path=path))
-            if inner.fault is not None:
-                raise _AbortedError(inner.fault)
+            if isinstance(fault, TypeFault):
+                path = (*self._path, *fault.path)
+                raise _AbortedError(replace(fault, struct=self._struct or fault.struct, path=path))
+            if fault is not None:
+                raise _AbortedError(fault)
             try:
-                return kind.read(inner.value)
+                return kind.read(form)
             except MooringError as error:
                 if self._json_v2:
                     self.fault = self.fault or str(error)

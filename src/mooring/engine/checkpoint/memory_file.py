@@ -23,7 +23,6 @@ from mooring.engine.checkpoint.formats import FormatFamily, Unread, older_format
 from mooring.engine.checkpoint.gojson import quoted
 from mooring.engine.checkpoint.gotypes import MEMORY_DATA, MEMORY_LEGACY_NAME, MEMORY_STRUCTURES, MEMORY_V3, GoValue
 from mooring.engine.core.decision import StartRefusal
-from mooring.engine.core.errors import MooringError
 from mooring.engine.core.gotext import quote
 from mooring.engine.core.release import NEWEST
 from mooring.engine.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
@@ -209,13 +208,15 @@ def load_memory_state(
     )
     if isinstance(checkpoint, Unread):
         return not_restored("memory", checkpoint.message)
-    found = checkpoint.members
+    found, _ = checkpoint
     if found["policyName"] != policy:
         return other_policy("memory", policy, found["policyName"])
-    try:
-        return _state(found, pod_level=pod_level)
-    except _NullError as error:
-        return not_restored("memory", str(error))
+    state, null = _state(found, pod_level=pod_level)
+    if null:
+        node, name = null[0]
+        what = f"the table of {quote(name)} on NUMA node {node}" if name else f"the machine state of NUMA node {node}"
+        return not_restored("memory", f"the kubelet would crash: {what} is null")
+    return state
 
 
 def canonical_memory_state(text: str, *, pod_level: bool, release: str = NEWEST.name) -> MemoryState | None:
@@ -232,53 +233,48 @@ def canonical_memory_state(text: str, *, pod_level: bool, release: str = NEWEST.
         found = canonical_members(text, MEMORY_STRUCTURES[formats.written])
     if found is None:
         return None
-    state = _state(found, pod_level=pod_level)
+    state, _ = _state(found, pod_level=pod_level)
     return state if memory_text_of(release, state, pod_level=pod_level) == text else None
 
 
-class _NullError(MooringError):
-    """Something is null that the kubelet follows without looking."""
-
-
-def _state(checkpoint: dict[str, GoValue], *, pod_level: bool) -> MemoryState:
+def _state(checkpoint: dict[str, GoValue], *, pod_level: bool) -> tuple[MemoryState, list[tuple[int, str]]]:
+    """Return the state without what is null in it, and that."""
     # Format V1 lacks the member podEntries; an explicit null is the same as none.
     pods = checkpoint.get("podEntries") or {} if pod_level else {}
-    return MemoryState(
-        policy=checkpoint["policyName"],
-        nodes={node: _state_of_node(node, value) for node, value in (checkpoint["machineState"] or {}).items()},
-        assignments={
-            pod: {name: blocks_of(blocks) for name, blocks in (containers or {}).items()}
-            for pod, containers in (checkpoint["entries"] or {}).items()
-        },
-        pods={pod: blocks_of(entry.get("memoryBlocks")) for pod, entry in pods.items()},
-    )
+    nodes, null = nodes_of(checkpoint["machineState"])
+    assignments = {
+        pod: {name: blocks_of(blocks) for name, blocks in (containers or {}).items()}
+        for pod, containers in (checkpoint["entries"] or {}).items()
+    }
+    of_pods = {pod: blocks_of(entry.get("memoryBlocks")) for pod, entry in pods.items()}
+    return MemoryState(checkpoint["policyName"], nodes, assignments, of_pods), null
 
 
-def _state_of_node(node: int, value: dict[str, GoValue] | None) -> NUMANodeState:
-    if value is None:
-        raise _NullError(f"the kubelet would crash: the machine state of NUMA node {node} is null")
-    return NUMANodeState(
-        assignments=value["numberOfAssignments"],
-        memory={name: _known_table(node, name, table) for name, table in (value["memoryMap"] or {}).items()},
-        cells=tuple(value["cells"] or ()),
-    )
+def nodes_of(machine: dict[int, GoValue] | None) -> tuple[dict[int, NUMANodeState], list[tuple[int, str]]]:
+    """Return the machine state without what is null in it, and that: nodes, and nodes with the type of a table.
 
-
-def _known_table(node: int, name: str, table: dict[str, int] | None) -> MemoryTable:
-    if table is None:
-        raise _NullError(f"the kubelet would crash: the table of {quote(name)} on NUMA node {node} is null")
-    return table_of(table)
-
-
-def table_of(table: dict[str, int]) -> MemoryTable:
-    """Return the account that a table is."""
-    return MemoryTable(
-        total=table["total"],
-        system_reserved=table["systemReserved"],
-        allocatable=table["allocatable"],
-        reserved=table["reserved"],
-        free=table["free"],
-    )
+    The kubelet follows what is null without looking.
+    """
+    nodes: dict[int, NUMANodeState] = {}
+    null: list[tuple[int, str]] = []
+    for node, value in (machine or {}).items():
+        if value is None:
+            null.append((node, ""))
+            continue
+        tables = {}
+        for name, table in (value["memoryMap"] or {}).items():
+            if table is None:
+                null.append((node, name))
+                continue
+            tables[name] = MemoryTable(
+                total=table["total"],
+                system_reserved=table["systemReserved"],
+                allocatable=table["allocatable"],
+                reserved=table["reserved"],
+                free=table["free"],
+            )
+        nodes[node] = NUMANodeState(value["numberOfAssignments"], tables, tuple(value["cells"] or ()))
+    return nodes, null
 
 
 def blocks_of(blocks: list[dict[str, GoValue]] | None) -> tuple[Block, ...]:

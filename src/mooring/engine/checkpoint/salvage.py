@@ -6,25 +6,26 @@ broken. Without such a copy the best of what can be read is taken, and marked as
 
 Source: the formats of spec: state-files.md sections 2 to 4.
 
-Replacing state files so that what was there stays there: backups first, then everything or nothing.
-
-A kubelet reads its state files by their names alone, so that backups beside them do not disturb it.
+The states are read entry by entry, so that one that cannot be read does not cost the others. They are never taken for
+what the kubelet reads: that is the work of ``cpu_file`` and ``memory_file``.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator
 
 from mooring.engine.checkpoint.checksum import data_checksum
-from mooring.engine.checkpoint.formats import FormatFamily, bytes_of
-from mooring.engine.checkpoint.gojson import quoted
+from mooring.engine.checkpoint.formats import FormatFamily, Unread, bytes_of, read_older
+from mooring.engine.checkpoint.gojson import decode, quoted
 from mooring.engine.checkpoint.goscan import JSONNumber, JSONObject, JSONValue, parse_prefix, unquote
-from mooring.engine.checkpoint.store import read_state_file, system_words, write_together
-from mooring.engine.core.errors import InputError
+from mooring.engine.checkpoint.gotypes import BLOCKS, NODES, RELEASE, GoField, GoStruct, GoType, GoValue, zero
+from mooring.engine.checkpoint.memory_file import blocks_of, nodes_of
+from mooring.engine.core.bits import NO_CPUS, CPUMask
+from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
+from mooring.engine.core.moment import Moment
+from mooring.engine.cpumanager.state import CPUState, PreAssignment
+from mooring.engine.memorymanager.state import Block, MemoryState
 from mooring.lazy import dataclass
 
 DEPTH = 3
@@ -83,7 +84,7 @@ def _copies(raw: bytes, family: FormatFamily) -> Iterator[Salvage]:
         text, number = _DATA.search(raw), _DATA_CHECKSUM.search(raw)
         data, checksum = unquote(text[1]) if text else "", int(number[1]) if number else 0
     elif isinstance(document, JSONObject):
-        value = family.decode(document, family.newest).value
+        value, _ = family.decode(document, family.newest)
         data, checksum = value["data"], value["dataChecksum"]
     if data:
         inner = parse_prefix(data.encode(), DEPTH)
@@ -94,16 +95,10 @@ def _copies(raw: bytes, family: FormatFamily) -> Iterator[Salvage]:
     if isinstance(document, JSONObject) and (
         outer.whole or any(name.lower() in _OF_STATE for name, _ in document.members)
     ):
-        yield Salvage(document, in_data=False, trusted=_has_checksum(document, family), whole=outer.whole)
-
-
-def _has_checksum(document: JSONObject, family: FormatFamily) -> bool:
-    """Tell whether an older format's checksum is there and right; a 0, which any text can have, proves nothing."""
-    for older in family.older:
-        read = family.decode(document, older.structure)
-        if read.fault is None and read.value["checksum"] and older.accepts(read.value):
-            return True
-    return False
+        older = read_older(document, family)
+        # A checksum 0, which any text can have, proves nothing.
+        trusted = not isinstance(older, Unread) and older[0]["checksum"] != 0
+        yield Salvage(document, in_data=False, trusted=trusted, whole=outer.whole)
 
 
 def member(document: JSONObject, name: str) -> JSONValue:
@@ -146,124 +141,162 @@ def json_of(value: JSONValue) -> str:
             return "true" if value else "false"
 
 
-BACKUP = ".bak-"
-MOST_BACKUPS = 10_000
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """An entry that cannot be read."""
+
+    uid: str
+    """Of the pod; empty for the shared pool and for entries by container id."""
+    container: str
+    """Name or id of the container; empty for what belongs to a whole pod."""
+    text: str
+    """What stands there."""
 
 
-def replace_with_backups(folder: Path, before: Mapping[str, str | None], after: Mapping[str, str | None]) -> list[Path]:
-    """Replace or delete state files and keep a copy of each as ``NAME.bak-1``, or the next free number.
+@dataclass(frozen=True, slots=True)
+class CPUContents:
+    """What a CPU manager's file says."""
 
-    All copies are on the disk before the first file is touched. When anything fails, every file is as it was and no new
-    copy is left.
+    state: CPUState
+    """Pod sets, baselines and pending releases included, whatever the gates; the shared pool is 0 when it cannot be
+    read."""
+    has_pool: bool
+    """Whether the shared pool can be read."""
+    unreadable: tuple[Unreadable, ...] = ()
+    by_id: tuple[Unreadable, ...] = ()
+    """Entries of format V1, by container id."""
 
-    Args:
-        folder: the kubelet's root directory.
-        before: name -> text on which the decision rests; None where there was no file.
-        after: name -> text to be written; None where the file is to be deleted.
 
-    Returns:
-        The copies, in the order of ``after``.
+@dataclass(frozen=True, slots=True)
+class MemoryContents:
+    """What a memory manager's file says."""
 
-    Raises:
-        InputError: a file is no longer what it was, or something cannot be written.
+    state: MemoryState
+    """Pod blocks included, whatever the gate; nodes that cannot be read are left out."""
+    has_nodes: bool
+    """Whether the whole machine state can be read."""
+    null: tuple[str, ...] = ()
+    """Nodes and tables that are null, on which the kubelet crashes."""
+    unreadable: tuple[Unreadable, ...] = ()
+
+
+def cpu_contents(salvage: Salvage) -> CPUContents:
+    """Return what the copy says, as far as it can be read.
+
+    Sets that no kubelet can read are left out; so are pod sets that a cut may have emptied.
     """
-    _check_unchanged(folder, before)
-    copies: list[Path] = []
-    try:
-        for name in after:
-            text = before.get(name)
-            if text is not None:
-                copies.append(_backed_up(folder, name, text))
-        _sync(folder)
-        _check_unchanged(folder, before)
-        _replace(folder, before, after)
-    except BaseException:
-        # A copy is superfluous only where the file itself is what it was.
-        for copy in copies:
-            name = copy.name.rpartition(BACKUP)[0]
-            if _is_unchanged(folder, name, before[name]):
-                _remove(copy)
-        raise
-    return copies
-
-
-def _is_unchanged(folder: Path, name: str, text: str | None) -> bool:
-    return read_state_file(folder / name) == text
-
-
-def _check_unchanged(folder: Path, before: Mapping[str, str | None]) -> None:
-    for name, text in before.items():
-        if not _is_unchanged(folder, name, text):
-            raise InputError(
-                "was changed while it was read",
-                source=str(folder / name),
-                remedy="stop the kubelet first, then run this again",
-            )
-
-
-def _backed_up(folder: Path, name: str, text: str) -> Path:
-    for number in range(1, MOST_BACKUPS):
-        path = folder / f"{name}{BACKUP}{number}"
-        try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        except FileExistsError:
+    document = salvage.document
+    unreadable: list[Unreadable] = []
+    by_id: list[Unreadable] = []
+    assignments: dict[str, dict[str, CPUMask]] = {}
+    for uid, held in _members(member(document, "entries")):
+        if isinstance(held, str):
+            by_id.append(Unreadable("", uid, held))
             continue
-        except (OSError, ValueError) as error:
-            raise _unwritable(path, error) from None
-        try:
-            with open(descriptor, "wb") as file:  # noqa: PTH123 - the descriptor is what there is
-                file.write(text.encode(errors="surrogateescape"))
-                file.flush()
-                os.fsync(file.fileno())
-        except BaseException as error:
-            _remove(path)
-            if isinstance(error, OSError):
-                raise _unwritable(path, error) from None
-            raise
-        return path
-    raise InputError("has too many backups", source=str(folder / name), remedy="remove old ones")
-
-
-def _replace(folder: Path, before: Mapping[str, str | None], after: Mapping[str, str | None]) -> None:
-    done: dict[str, str] = {}
-    try:
-        for name, text in after.items():
-            old = before.get(name)
-            if text is not None:
-                write_together(folder, {name: text})
+        assignments[uid] = {}
+        for name, text in _members(held):
+            cpus = _mask("" if text is None else text)
+            if cpus is None:
+                unreadable.append(Unreadable(uid, name, _shown(text)))
             else:
-                (folder / name).unlink(missing_ok=True)
-            if old is not None:
-                done[name] = old
-        _sync(folder)
-    except BaseException as error:
-        if done:
-            write_together(folder, done)
-        if isinstance(error, OSError):
-            raise _unwritable(folder, error) from None
-        raise
+                assignments[uid][name] = cpus
+    pods: dict[str, CPUMask] = {}
+    for uid, entry in _members(member(document, "podEntries")):
+        mask = _mask(_inner(entry, "cpuSet", whole=salvage.whole))
+        if mask is None:
+            unreadable.append(Unreadable(uid, "", _shown(entry)))
+        else:
+            pods[uid] = mask
+    baselines = {
+        uid: {
+            name: mask
+            for name, entry in _members(containers)
+            if (mask := _mask(_inner(entry, "baseline", whole=True))) is not None
+        }
+        for uid, containers in _members(member(document, "baselines"))
+    }
+    releases = {
+        uid: {
+            name: PreAssignment(cpus, Moment(read["applyAt"], read["bootId"]), is_written=True)
+            for name, entry in _members(held)
+            if (read := _decoded(RELEASE, entry)) and (cpus := _mask(read["cpuSet"]))
+        }
+        for uid, held in _members(member(document, "preAssignments"))
+    }
+    default = member(document, "defaultCpuSet")
+    pool = _mask(default) if default is not None else None if not salvage.whole else NO_CPUS
+    if pool is None and default is not None:
+        unreadable.append(Unreadable("", "", _shown(default)))
+    state = CPUState(_policy(document), pool or NO_CPUS, assignments, pods, baselines, releases)
+    return CPUContents(state, pool is not None, tuple(unreadable), tuple(by_id))
 
 
-def _remove(copy: Path) -> None:
-    """Remove a copy that is not needed; where that fails, one too many is left."""
-    with contextlib.suppress(OSError):
-        copy.unlink(missing_ok=True)
+def memory_contents(salvage: Salvage) -> MemoryContents:
+    """Return what the copy says, as far as it can be read. The nodes of a copy that is cut off are not read."""
+    document = salvage.document
+    unreadable: list[Unreadable] = []
+    assignments = {
+        uid: dict(_block_lists(uid, _members(held), unreadable)) for uid, held in _members(member(document, "entries"))
+    }
+    of_pods = [
+        (uid, _inner(entry, "memoryBlocks", whole=salvage.whole))
+        for uid, entry in _members(member(document, "podEntries"))
+    ]
+    pods = {uid: blocks for uid, value in of_pods for _, blocks in _block_lists(uid, [("", value)], unreadable)}
+    raw = member(document, "machineState")
+    read = _decoded(NODES, raw) if salvage.whole and raw is not None else {} if salvage.whole else None
+    nodes, nulls = nodes_of(read)
+    null = tuple(f"{name} on NUMA node {node}" if name else f"NUMA node {node}" for node, name in nulls)
+    state = MemoryState(_policy(document), nodes, assignments, pods)
+    return MemoryContents(state, read is not None and not null, null, tuple(unreadable))
 
 
-def _sync(folder: Path) -> None:
-    """Bring new and changed names to the disk."""
+def _block_lists(
+    uid: str, held: Iterator[tuple[str, JSONValue]] | list[tuple[str, JSONValue]], unreadable: list[Unreadable]
+) -> Iterator[tuple[str, tuple[Block, ...]]]:
+    for name, value in held:
+        blocks = _decoded(BLOCKS, value)
+        if blocks is None:
+            unreadable.append(Unreadable(uid, name, _shown(value)))
+        else:
+            yield name, blocks_of(blocks)
+
+
+def _decoded(kind: GoType, value: JSONValue) -> GoValue | None:
+    """Decode one value by itself; None when its JSON does not fit its type. A null list is an empty one."""
+    box = GoStruct("Box", (GoField("value", "Value", kind),))
+    read, fault = decode(JSONObject([("value", value)]), box, zero(box))
+    return None if fault is not None else read["value"] or ({} if isinstance(value, JSONObject) else [])
+
+
+def _members(value: JSONValue) -> list[tuple[str, JSONValue]]:
+    """Return the members of an object; of anything else none. Of equal names the last one counts."""
+    return list(dict(value.members).items()) if isinstance(value, JSONObject) else []
+
+
+def _inner(entry: JSONValue, name: str, *, whole: bool) -> JSONValue:
+    """Return a member of an entry. Empty ones are left out by the kubelet; in pieces that may be the cut's work."""
+    if not isinstance(entry, JSONObject):
+        return entry
+    found = member(entry, name)
+    if found is not None:
+        return found
+    return ("" if name != "memoryBlocks" else None) if whole else False
+
+
+def _mask(value: JSONValue) -> CPUMask | None:
+    if not isinstance(value, str):
+        return None
     try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise _unwritable(folder, error) from None
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        raise _unwritable(folder, error) from None
-    finally:
-        os.close(descriptor)
+        return CPUSet.parse(value).mask
+    except CPUSetSyntaxError:
+        return None
 
 
-def _unwritable(path: Path, error: OSError | ValueError) -> InputError:
-    remedy = "check the directory, its space and permissions; nothing was changed"
-    return InputError(f"cannot be written: {system_words(error)}", source=str(path), remedy=remedy)
+def _policy(document: JSONObject) -> str:
+    name = member(document, "policyName")
+    return name if isinstance(name, str) else ""
+
+
+def _shown(value: JSONValue) -> str:
+    return value if isinstance(value, str) else "no text" if value is not None else "null"

@@ -167,6 +167,15 @@ class StartRefusal:
 
 
 @dataclass(frozen=True, slots=True)
+class AllocationError:
+    """Why a manager does not serve a container, or a pod; the text is the kubelet's."""
+
+    message: str
+    reason: str = ""
+    """The kubelet's reason where the error has a type of its own; else the topology manager wraps the text."""
+
+
+@dataclass(frozen=True, slots=True)
 class Endless:
     """The kubelet would not return: a known endless loop, detected and never entered."""
 

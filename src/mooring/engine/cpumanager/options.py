@@ -14,7 +14,7 @@ from mooring.engine.core.gotext import GoSyntaxError, parse_bool, quote
 from mooring.engine.core.moment import SECOND
 from mooring.engine.core.release import NEWEST_RULES, FeatureGates, ReleaseRules
 from mooring.engine.core.topology import Topology
-from mooring.lazy import dataclass
+from mooring.lazy import dataclass, replace
 
 FIELD = "cpuManagerPolicyOptions"
 FULL_PCPUS_ONLY = "full-pcpus-only"
@@ -59,9 +59,9 @@ _DELAY = re.compile(r"([0-9]{1,12})(ms|s)", re.ASCII)
 SINGLE_NUMA_NODE = "single-numa-node"
 
 
-_RULES_OF_1_37 = ("average-sizes", "claim-loop", "group-loop", "saved-combo")
+_RULES_OF_1_37 = frozenset({"average-sizes", "claim-loop", "group-loop", "saved-combo"})
 """Defects that are rules up to 1.37: later kubelets decide as with the defect fixed (spec: preview.md sections 2, 5 and
-6)."""
+6). They give a CPU to two containers, miscount uneven cores or never return."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +198,10 @@ class TakeRules:
     """Defects of v1.37.1 that are not to be reproduced (spec: README.md section 5)."""
     older: ReleaseRules = NEWEST_RULES
     """Rules of an older release that decide in place of those of the newest."""
+
+    def mended(self) -> TakeRules:
+        """Return the rules for what no kubelet of these releases chooses, so that there is nothing to be equal to."""
+        return replace(self, fixed_defects=self.fixed_defects | _RULES_OF_1_37)
 
 
 @dataclass(frozen=True, slots=True)

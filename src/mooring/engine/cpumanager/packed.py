@@ -140,15 +140,6 @@ class Accumulator:
             rounds = zip_longest(*(members(core & mask & available) for _, core in cores))
             yield from (cpu for cpus in rounds for cpu in cpus if cpu is not None)
 
-    def is_free_by_average(self, mask: CPUMask, average: int) -> bool:
-        """Tell whether a core or socket counts as entirely free.
-
-        Defect average-sizes: the kubelet compares with the machine's *average* size, so that on machines with uneven
-        cores a partly used core counts as free and a free one does not (spec: topology.md section 4).
-        """
-        size = mask.bit_count() if self.fixed_sizes else average
-        return (mask & (self.available | self.kept)).bit_count() == size
-
     def is_free(self, mask: CPUMask) -> bool:
         """Tell whether no other container has a CPU of an element."""
         return not mask & ~(self.available | self.kept)
@@ -168,6 +159,33 @@ class Accumulator:
             missing = mask & ~self.kept
             if self.need >= missing.bit_count():
                 self.claim(missing)
+
+    def claim_numa_nodes(self) -> None:
+        """Claim NUMA nodes that are entirely free."""
+        if self.kept or self.need >= self.topology.smallest_node:
+            self.claim_free([node for node in self.numa_nodes() if self.is_free(node[1])])
+
+    def claim_sockets(self) -> None:
+        """Claim sockets that count as entirely free.
+
+        Defect average-sizes: the kubelet compares with the machine's *average* size, so that on machines with uneven
+        sockets or cores a partly used one counts as free and a free one does not (spec: topology.md section 4).
+        """
+        if self.kept or self.need >= self.topology.smallest_socket:
+            average, free = self.topology.cpus_per_socket, self.available | self.kept
+            self.claim_free(
+                [
+                    (socket, mask)
+                    for socket, mask in self.sockets()
+                    if (mask & free).bit_count() == (mask.bit_count() if self.fixed_sizes else average)
+                ]
+            )
+
+    def claim_cores(self) -> None:
+        """Claim cores that count as entirely free."""
+        # Judged by the average, a core counts as free with just so many free CPUs: none has fewer.
+        is_average = not self.kept and not self.fixed_sizes
+        self.claim_free(self.free_cores(), max(self.topology.cpus_per_core, 1) if is_average else 1)
 
 
 def _ordered(available: CPUMask, kept: CPUMask, elements: Iterable[Element], inside: CPUMask) -> list[Element]:
@@ -225,10 +243,10 @@ def take_packed(
     run = Accumulator(topology, available, need, kept=kept, fixed_sizes="average-sizes" in rules.fixed_defects)
 
     # 1. Whole NUMA nodes and sockets, the larger of the two first.
-    large = (("numa-nodes", _claim_numa_nodes), ("sockets", _claim_sockets))
-    for rule, step in large if topology.numa_first else reversed(large):
+    large = (("numa-nodes", run.claim_numa_nodes), ("sockets", run.claim_sockets))
+    for rule, claim in large if topology.numa_first else reversed(large):
         before = run.taken
-        step(run)
+        claim()
         _report(observer, rule, run.taken ^ before)
         if run.need <= 0:
             return run.taken
@@ -242,7 +260,7 @@ def take_packed(
     # 3. Whole cores, unless CPUs are spread over cores.
     if not rules.spread:
         before = run.taken
-        _claim_cores(run)
+        run.claim_cores()
         _report(observer, "cores", run.taken & ~before)
         if run.need <= 0:
             return run.taken
@@ -260,23 +278,6 @@ def take_packed(
 def _report(observer: Observer | None, rule: str, cpus: CPUMask) -> None:
     if cpus and observer is not None:
         observer(CPUsPicked(rule, cpus))
-
-
-def _claim_numa_nodes(run: Accumulator) -> None:
-    if run.kept or run.need >= run.topology.smallest_node:
-        run.claim_free([node for node in run.numa_nodes() if run.is_free(node[1])])
-
-
-def _claim_sockets(run: Accumulator) -> None:
-    if run.kept or run.need >= run.topology.smallest_socket:
-        average = run.topology.cpus_per_socket
-        run.claim_free([socket for socket in run.sockets() if run.is_free_by_average(socket[1], average)])
-
-
-def _claim_cores(run: Accumulator) -> None:
-    # Judged by the average, a core counts as free with just so many free CPUs: none has fewer.
-    is_average = not run.kept and not run.fixed_sizes
-    run.claim_free(run.free_cores(), max(run.topology.cpus_per_core, 1) if is_average else 1)
 
 
 def _claim_uncores(run: Accumulator, rules: TakeRules, observer: Observer | None) -> None:
@@ -325,9 +326,10 @@ def _part_of_uncore(run: Accumulator, uncore: Element, rules: TakeRules) -> int:
         if inside.bit_count() < run.need:
             return NO_CPUS
         smaller = Accumulator(topology, inside, run.need, kept=run.kept, fixed_sizes=run.fixed_sizes)
-        _claim_cores(smaller)
+        smaller.claim_cores()
         return smaller.taken | lowest(smaller.available, smaller.need)
-    halves = _completing(run, inside)
+    # The CPUs beside kept ones on their cores, as many as are needed: those cores come first (KEP-5554).
+    halves = lowest(topology.core_siblings(run.kept) & inside, run.need) if run.kept else NO_CPUS
     need = run.need - halves.bit_count()
     if need <= 0:
         return halves
@@ -344,14 +346,3 @@ def _part_of_uncore(run: Accumulator, uncore: Element, rules: TakeRules) -> int:
     if not rounds_down and need % 2 and topology.cpus_per_core > 1 and chosen.bit_count() > need:
         chosen ^= 1 << (chosen.bit_length() - 1)
     return halves | chosen if chosen.bit_count() == need else 0
-
-
-def _completing(run: Accumulator, inside: CPUMask) -> int:
-    """Return the CPUs beside kept ones on their cores, as many as are needed: those cores come first (KEP-5554)."""
-    if not run.kept:
-        return NO_CPUS
-    beside = NO_CPUS
-    for mask in run.topology.cores.values():
-        if mask & run.kept:
-            beside |= mask & inside
-    return lowest(beside, run.need)

@@ -27,20 +27,19 @@ from collections.abc import Collection, Mapping
 from enum import Enum
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask, NUMAMask
-from mooring.engine.core.decision import Endless, Observer
+from mooring.engine.core.decision import AllocationError, Endless, Observer
 from mooring.engine.core.gotext import int64
 from mooring.engine.core.pod import Container, ContainerKind, Pod, PodLevelGates
 from mooring.engine.cpumanager import facts
 from mooring.engine.cpumanager.options import TakeError
 from mooring.engine.cpumanager.policy import (
-    AllocationError,
     CPUsChosen,
     StaticPolicy,
     exclusive_cpus,
     exclusive_cpus_of_pod,
 )
-from mooring.engine.cpumanager.state import CPUState, Reusable
-from mooring.engine.cpumanager.static import Allocated, choose, wanted_cpus, with_baselines
+from mooring.engine.cpumanager.state import CPUState
+from mooring.engine.cpumanager.static import choose, wanted_cpus, with_baselines
 from mooring.engine.cpumanager.take import take
 from mooring.lazy import replace
 
@@ -48,11 +47,10 @@ from mooring.lazy import replace
 def allocate_pod(
     policy: StaticPolicy,
     state: CPUState,
-    reusable: Reusable,
     pod: Pod,
     affinity: NUMAMask | None,
     observer: Observer | None = None,
-) -> tuple[CPUState, Allocated | AllocationError | Endless]:
+) -> tuple[CPUState, AllocationError | Endless | None]:
     """Cut a partition for the pod from the node, and the containers' sets from the partition.
 
     Nothing is reused from init containers; they share CPUs with each other and with the apps.
@@ -60,29 +58,33 @@ def allocate_pod(
     Args:
         policy: the policy.
         state: before.
-        reusable: passed through.
         pod: a pod that takes the path of KEP-5526.
         affinity: mask of the NUMA nodes stored for its first container; None for no opinion.
         observer: receives what was found.
 
     Returns:
-        The state that stays behind, and the answer: an error in the middle leaves the partition taken (v1.37.1 does
-        not roll back; with defect pod-restart fixed nothing is left behind).
+        The state that stays behind, and what kept the pod from its CPUs: an error in the middle leaves the partition
+        taken (v1.37.1 does not roll back; with defect pod-restart fixed nothing is left behind).
     """
     # 1. Without a whole number of CPUs for the pod there is nothing to do; from here on every error counts.
     need = exclusive_cpus_of_pod(pod, policy.gates)
     if need == 0:
-        return state, Allocated(state, reusable)
+        return state, None
     if POD_RESTART in policy.rules.fixed_defects:
         left, answer = _restored(policy, state, pod, need, affinity, observer)
     elif stored_pod(policy, state, pod) is StoredPod.KEPT:
         left, answer = _completed(policy, state, pod, affinity, observer)
     else:
-        state = _without_stale(state, pod, stored_pod(policy, state, pod), observer)
+        # A stored set that cannot be kept
+        kind = stored_pod(policy, state, pod)
+        if kind is StoredPod.NO_PREFIX:
+            state = _released(state, pod.uid, observer)
+        elif kind is StoredPod.OVERLAP:
+            state = replace(state, pods={uid: mine for uid, mine in state.pods.items() if uid != pod.uid})
         left, answer = _partitioned(policy, state, pod, need, affinity, observer)
     if isinstance(answer, AllocationError) and observer is not None:
         observer(facts.CPUPinningFailed(pod.uid, "", answer.message))
-    return left, Allocated(left, reusable) if answer is None else answer
+    return left, answer
 
 
 def _restored(
@@ -138,15 +140,6 @@ def stale_cpus(policy: StaticPolicy, state: CPUState, pod: Pod) -> CPUMask:
     """Return the CPUs of a stored set of a pod that is not kept: hints and their scores count them as free."""
     is_stale = stored_pod(policy, state, pod) in (StoredPod.OVERLAP, StoredPod.NO_PREFIX)
     return CPUMask(state.pods[pod.uid]) if is_stale else NO_CPUS
-
-
-def _without_stale(state: CPUState, pod: Pod, kind: StoredPod, observer: Observer | None) -> CPUState:
-    """Return the state without a stored set that cannot be kept."""
-    if kind is StoredPod.NO_PREFIX:
-        return _released(state, pod.uid, observer)
-    if kind is StoredPod.OVERLAP:
-        return replace(state, pods={uid: mine for uid, mine in state.pods.items() if uid != pod.uid})
-    return state
 
 
 def _released(state: CPUState, uid: str, observer: Observer | None) -> CPUState:

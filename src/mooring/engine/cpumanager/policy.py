@@ -21,7 +21,7 @@ from enum import Enum
 from typing import Protocol
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask, NUMAMask
-from mooring.engine.core.decision import Endless, Observer
+from mooring.engine.core.decision import AllocationError, Endless, Observer
 from mooring.engine.core.gotext import int64
 from mooring.engine.core.pod import (
     Container,
@@ -50,15 +50,6 @@ class ScaleDown:
     """The option scale-delay-time, in nanoseconds."""
     of_pods: bool = False
     """Whether pods may bring a delay of their own (gate InPlacePodVerticalScalingExclusiveCPUsScaleDownDelay)."""
-
-
-@dataclass(frozen=True, slots=True)
-class AllocationError:
-    """Why a container is not admitted."""
-
-    message: str
-    reason: str = ""
-    """The kubelet's reason where the error has a type of its own; else the topology manager wraps the text."""
 
 
 class Chooser(Protocol):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask, NUMAMask, list_text
-from mooring.engine.core.decision import Cause, Endless, Fault, Observer
+from mooring.engine.core.decision import AllocationError, Cause, Endless, Fault, Observer
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.gotext import quote
 from mooring.engine.core.pod import Container, Pod
@@ -17,7 +17,6 @@ from mooring.engine.cpumanager import facts
 from mooring.engine.cpumanager.options import TakeError
 from mooring.engine.cpumanager.packed import NO_CORE_SIZE
 from mooring.engine.cpumanager.policy import (
-    AllocationError,
     CPUsChosen,
     CPUsWanted,
     StaticPolicy,
@@ -27,17 +26,9 @@ from mooring.engine.cpumanager.policy import (
 )
 from mooring.engine.cpumanager.state import CPUState, Reusable
 from mooring.engine.cpumanager.take import take
-from mooring.lazy import dataclass, replace
+from mooring.lazy import replace
 
 SMT_ALIGNMENT_ERROR = "SMTAlignmentError"
-
-
-@dataclass(frozen=True, slots=True)
-class Allocated:
-    """State and record after a container was served."""
-
-    state: CPUState
-    reusable: Reusable
 
 
 def start(policy: StaticPolicy, state: CPUState) -> CPUState | Fault:
@@ -98,7 +89,7 @@ def allocate(
     container: Container,
     affinity: NUMAMask | None,
     observer: Observer | None = None,
-) -> Allocated | AllocationError | Endless:
+) -> tuple[CPUState, Reusable] | AllocationError | Endless:
     """Serve one container of a pod that is being admitted.
 
     Args:
@@ -111,14 +102,14 @@ def allocate(
         observer: receives what was found.
 
     Returns:
-        The new state, the kubelet's error, or the defect that keeps the kubelet from returning.
+        The new state and record, the kubelet's error, or the defect that keeps the kubelet from returning.
     """
     # 1-2. Containers without a claim to exclusive CPUs stay in the shared pool.
     need = exclusive_cpus(pod, container, policy.gates)
     if observer is not None:
         observer(facts.ExclusiveCPUsCounted(pod.uid, container.name, need))
     if need == 0 or policy.gates.leaves_out(pod):
-        return Allocated(state, reusable)
+        return state, reusable
     # 3. From here on every error counts as a failure to pin.
     if observer is not None:
         observer(facts.CPUPinningRequested(pod.uid, container.name))
@@ -137,7 +128,7 @@ def _pinned(
     need: int,
     affinity: NUMAMask | None,
     observer: Observer | None,
-) -> Allocated | AllocationError | Endless:
+) -> tuple[CPUState, Reusable] | AllocationError | Endless:
     """Serve a container that has a claim to ``need`` exclusive CPUs."""
     # 4. An existing assignment wins; its size is not compared. Up to v1.36 the check of whole cores comes first (rule
     # smt-check-before-existing; spec: releases.md section 5).
@@ -150,7 +141,7 @@ def _pinned(
                 return refusal
         if observer is not None:
             observer(facts.ExistingCPUsKept(pod.uid, container.name, existing))
-        return Allocated(state, reusable.after(pod.uid, container, existing))
+        return state, reusable.after(pod.uid, container, existing)
     # 5-7. Whole cores; CPUs from the hint's nodes first, then from anywhere.
     chooser = policy.chooser
     choice = choose if chooser is None else chooser.choose
@@ -168,7 +159,7 @@ def _pinned(
         stored, left = chooser.stored(stored, left, pod.uid, container, chosen)
     if observer is not None:
         observer(facts.CPUsAssigned(pod.uid, container.name, taken, stored.held, stored))
-    return Allocated(stored, left)
+    return stored, left
 
 
 def with_baselines(state: CPUState, pod: str, sets: Mapping[str, CPUMask]) -> Mapping[str, Mapping[str, CPUMask]]:
@@ -333,8 +324,10 @@ def taken_near(
         rest = take(policy.topology, pool & ~first, missing, policy.rules, observer) if missing > 0 else NO_CPUS
         result = first | rest if isinstance(rest, int) else rest
     if observer is not None:
+        error = result.message if isinstance(result, TakeError) else ""
+        error = result.defect if isinstance(result, Endless) else error
         first, taken = (one if isinstance(one, int) else NO_CPUS for one in (first, result))
-        observer(taken_fact(wanted, first, taken, _error_text(result)))
+        observer(taken_fact(wanted, first, taken, error))
     if isinstance(result, TakeError):
         return AllocationError(result.message)
     return CPUsChosen(result) if isinstance(result, int) else result
@@ -354,12 +347,6 @@ def taken_fact(wanted: CPUsWanted, first: CPUMask, taken: CPUMask, error: str) -
         taken=taken,
         error=error,
     )
-
-
-def _error_text(result: CPUMask | TakeError | Endless) -> str:
-    if isinstance(result, TakeError):
-        return result.message
-    return result.defect if isinstance(result, Endless) else ""
 
 
 def near(policy: StaticPolicy, pool: CPUMask, affinity: NUMAMask | None) -> CPUMask:

@@ -336,11 +336,12 @@ def _claim(
                 hands.take(nodes[position], group, is_rest=True)
                 rest -= group
         if rest == before:
-            return _stuck(hands.missing, asked.rules)
-    if hands.missing > 0:
-        return TakeError(f"accounting error, not enough CPUs allocated, remaining: {hands.missing}")
-    if hands.missing < 0:
-        return TakeError(f"accounting error, too many CPUs allocated, remaining: {hands.missing}")
+            # Defect claim-loop (v1.37.1): the kubelet goes round for ever. Fixed, it is the error that 1.36 gave.
+            error = TakeError(f"accounting error, not enough CPUs allocated, remaining: {hands.missing}")
+            return error if "claim-loop" in asked.rules.fixed_defects else Endless("claim-loop")
+    if hands.missing:
+        verb = "not enough" if hands.missing > 0 else "too many"
+        return TakeError(f"accounting error, {verb} CPUs allocated, remaining: {hands.missing}")
     return hands.taken
 
 
@@ -368,16 +369,6 @@ class _Hands:
             self.missing -= part.bit_count()
             if self._observer is not None and part:
                 self._observer(SharePicked(node[0], part, is_rest))
-
-
-def _stuck(missing: int, rules: TakeRules) -> TakeError | Endless:
-    """Answer for a hand-out that makes no progress.
-
-    Defect claim-loop (v1.37.1): the kubelet goes round for ever. Fixed, it is the accounting error that 1.36 gave.
-    """
-    if "claim-loop" in rules.fixed_defects:
-        return TakeError(f"accounting error, not enough CPUs allocated, remaining: {missing}")
-    return Endless("claim-loop")
 
 
 def take(

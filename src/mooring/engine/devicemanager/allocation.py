@@ -14,31 +14,16 @@ Source: kubelet v1.37.1, devicemanager manager.go (devicesToAllocate, callGetPre
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from mooring.engine.core.bits import NO_NODES, NUMAMask
-from mooring.engine.core.decision import Observer
+from mooring.engine.core.decision import AllocationError, Observer
 from mooring.engine.core.gotext import quote
-from mooring.engine.core.pod import Container, ContainerKind, Pod
+from mooring.engine.core.pod import Container, Pod
 from mooring.engine.devicemanager.facts import DevicesTaken
 from mooring.engine.devicemanager.hints import device_requests
 from mooring.engine.devicemanager.state import Device, DeviceState, Preference, ReusableDevices
-from mooring.lazy import dataclass, replace
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceError:
-    """Why a container is not admitted; the text is the kubelet's."""
-
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class DevicesAllocated:
-    """State and record after a container was served."""
-
-    state: DeviceState
-    reusable: ReusableDevices
+from mooring.lazy import replace
 
 
 def allocate(
@@ -50,7 +35,7 @@ def allocate(
     observer: Observer | None = None,
     *,
     sources_ready: bool = True,
-) -> DevicesAllocated | DeviceError:
+) -> tuple[DeviceState, ReusableDevices] | AllocationError:
     """Serve one container.
 
     Args:
@@ -69,12 +54,12 @@ def allocate(
             error = _why_not_kept(state, pod.uid, container.name, resource, count, sources_ready=sources_ready)
             if error:
                 _report(observer, (pod.uid, container.name, resource), count, affinity, error)
-                return DeviceError(error)
+                return AllocationError(error)
             continue
         if not any(device.healthy for device in state.devices[resource]):
             error = _none_healthy(resource)
             _report(observer, (pod.uid, container.name, resource), count, affinity, error)
-            return DeviceError(error)
+            return AllocationError(error)
         # 2. Reusable devices first; which of them is arbitrary, too.
         drawn = state.drawn.get(pod.uid, {}).get(container.name, {}).get(resource, frozenset())
         chosen = sorted(reusable.of(pod.uid, resource), key=lambda name: (name not in drawn, name))[:count]
@@ -88,7 +73,7 @@ def allocate(
                     f"Requested: {need}, Available: {len(available)}"
                 )
                 _report(observer, (pod.uid, container.name, resource), count, affinity, error)
-                return DeviceError(error)
+                return AllocationError(error)
             chosen += _chosen(state, resource, available, affinity, chosen, need, drawn)
         if observer is not None:
             near = NO_NODES
@@ -99,7 +84,7 @@ def allocate(
     containers = state.held.get(pod.uid, {})
     held = {**containers.get(container.name, {}), **{resource: ids for resource, ids in taken.items() if ids}}
     after = replace(state, held={**state.held, pod.uid: {**containers, container.name: held}}) if taken else state
-    return DevicesAllocated(after, _reusable_after(reusable, pod, container, held))
+    return after, reusable.after(pod.uid, container, held)
 
 
 def _why_not_kept(
@@ -178,19 +163,6 @@ def _chosen(
     return nearest[:need] if wanted is None else [*taken, *(device.id for device in wanted)]
 
 
-def _reusable_after(
-    reusable: ReusableDevices, pod: Pod, container: Container, held: Mapping[str, frozenset[str]]
-) -> ReusableDevices:
-    """Return the record after a container was served: init containers add what they hold, all others take it away."""
-    if not held and not reusable.devices:
-        return reusable
-    before = {resource: reusable.of(pod.uid, resource) for resource in reusable.resources(pod.uid)}
-    for resource, ids in held.items():
-        known = before.get(resource, frozenset())
-        before[resource] = known | ids if container.kind is ContainerKind.INIT else known - ids
-    return ReusableDevices(pod.uid, before)
-
-
 def drop_stale(state: DeviceState, active: Collection[str]) -> DeviceState:
     """Return the state without the devices of pods that are not active."""
     if all(uid in active for uid in state.held):
@@ -213,25 +185,21 @@ def preferred(
     >>> [one.id for one in preferred(gpus[1:], (), 2, Preference.PACKED)]
     ['g2', 'g3']
     """
-    match rule:
-        case Preference.PACKED:
-            return _fewest(devices, included, count, _root, _by_id)
-        case Preference.ALIGNED:
-            return _fewest(devices, included, count, _nodes, _packed)
-        case _:
-            return None
-
-
-_Choice = Callable[[Sequence[Device], Collection[Device], int], list[Device]]
+    if rule not in (Preference.PACKED, Preference.ALIGNED):
+        return None
+    return _fewest(devices, included, count, (_nodes, _root) if rule is Preference.ALIGNED else (_root,))
 
 
 def _fewest(
-    devices: Sequence[Device], included: Collection[Device], count: int, place: Callable[[Device], str], choose: _Choice
+    devices: Sequence[Device], included: Collection[Device], count: int, levels: tuple[Callable[[Device], str], ...]
 ) -> list[Device]:
-    """Take from as few places as possible.
+    """Take from as few places as possible, in each of them from as few places of the next level; at last by id.
 
     Places of what the container gets anyway come first, then the smallest place that has enough, else the largest.
     """
+    if not levels:
+        return sorted(devices, key=lambda device: device.id)[:count]
+    place, *inside = levels
     groups: dict[str, list[Device]] = {}
     for device in devices:
         groups.setdefault(place(device), []).append(device)
@@ -245,16 +213,8 @@ def _fewest(
             return name not in known, size < need, size if size >= need else -size, name
 
         best = min(groups, key=order)
-        chosen += choose(groups.pop(best), [*included, *chosen], need)[:need]
+        chosen += _fewest(groups.pop(best), [*included, *chosen], need, tuple(inside))
     return chosen
-
-
-def _by_id(devices: Sequence[Device], _included: Collection[Device], _count: int) -> list[Device]:
-    return sorted(devices, key=lambda device: device.id)
-
-
-def _packed(devices: Sequence[Device], included: Collection[Device], count: int) -> list[Device]:
-    return _fewest(devices, included, count, _root, _by_id)
 
 
 def _root(device: Device) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 
 from mooring.engine.core.bits import NO_NODES, NUMAMask, mask_of
+from mooring.engine.core.pod import Container, ContainerKind
 from mooring.lazy import dataclass, field, replace
 
 NOWHERE = -1
@@ -153,6 +154,12 @@ class ReusableDevices:
         """Return the ids for a pod and a resource; empty for every other pod."""
         return self.devices.get(resource, frozenset()) if pod == self.pod else frozenset()
 
-    def resources(self, pod: str) -> Iterator[str]:
-        """Yield the resources of which a pod has reusable devices."""
-        yield from self.devices if pod == self.pod else ()
+    def after(self, pod: str, container: Container, held: Mapping[str, frozenset[str]]) -> ReusableDevices:
+        """Return the record after a container was served: init containers add what they hold, all others take it."""
+        if not held and not self.devices:
+            return self
+        left = dict(self.devices) if pod == self.pod else {}
+        for resource, ids in held.items():
+            known = left.get(resource, frozenset())
+            left[resource] = known | ids if container.kind is ContainerKind.INIT else known - ids
+        return ReusableDevices(pod, left)

@@ -1,11 +1,10 @@
-"""Whole cores where cores are uneven: what can be made of them, and which.
+"""Choosing CPUs otherwise than a kubelet: with plugins, in whole cores where cores are uneven, and around kept ones.
 
-The kubelet counts by the average of the machine, which no core of a hybrid processor has
-(kubernetes/kubernetes#140495). Where plugins take part, cores are counted as they are.
+How plugins take part in the CPU manager's choice is what stands behind its seam, the chooser. The kubelet counts cores
+by the average of the machine, which no core of a hybrid processor has (kubernetes/kubernetes#140495). Where plugins
+take part, cores are counted as they are.
 
-How plugins take part in the CPU manager's choice: what stands behind its seam, the chooser.
-
-Source: CPU Manager Plugin Model (proposal); spec: resize.md section 7.
+Source: CPU Manager Plugin Model (proposal); KEP-5554; spec: resize.md sections 4 and 7.
 """
 
 from __future__ import annotations
@@ -14,15 +13,23 @@ from collections.abc import Iterable, Sequence
 from math import gcd
 from typing import Protocol
 
-from mooring.engine.core.bits import NO_CPUS, CPUMask
-from mooring.engine.core.decision import Endless, Observer
+from mooring.engine.core.bits import NO_CPUS, CPUMask, NUMAMask, list_text
+from mooring.engine.core.decision import AllocationError, Endless, Observer
 from mooring.engine.core.pod import Container, ContainerKind, Pod
 from mooring.engine.core.topology import Topology
 from mooring.engine.cpumanager.facts import CPUHintsAsked
 from mooring.engine.cpumanager.options import TakeError
-from mooring.engine.cpumanager.policy import AllocationError, CPUsChosen, CPUsWanted, StaticPolicy
+from mooring.engine.cpumanager.policy import CPUsChosen, CPUsWanted, StaticPolicy
 from mooring.engine.cpumanager.state import CPUState, Reusable
-from mooring.engine.cpumanager.static import check_whole_cores, taken_fact, taken_near, wanted_cpus, why_no_whole_cores
+from mooring.engine.cpumanager.static import (
+    check_whole_cores,
+    near,
+    taken_fact,
+    taken_near,
+    wanted_cpus,
+    why_no_whole_cores,
+)
+from mooring.engine.cpumanager.take import take
 from mooring.engine.extensions.owners import hidden_for, with_hidden
 from mooring.lazy import replace
 
@@ -178,3 +185,35 @@ def usable_cpus(
     if policy.chooser is None:
         return pool
     return policy.chooser.usable(state, CPUsWanted(need, pool, NO_CPUS, pod, container), observer) & pool
+
+
+def taken_around(
+    policy: StaticPolicy, pool: CPUMask, kept: CPUMask, need: int, affinity: NUMAMask | None
+) -> CPUMask | TakeError:
+    """Take what is missing beside the kept CPUs: from the nodes of the hint first, then from anywhere.
+
+    Args:
+        policy: the policy.
+        pool: mask of what may be taken, without the kept CPUs.
+        kept: mask.
+        need: how many CPUs there are to be in the end, the kept ones included.
+        affinity: mask of the hint's NUMA nodes; None for no opinion.
+    """
+    close = near(policy, pool, affinity)
+    width = 0 if affinity is None else affinity.bit_count()
+    result = _filled(policy, close, kept, min(need, kept.bit_count() + close.bit_count()), width)
+    if not isinstance(result, TakeError):
+        result = _filled(policy, pool & ~result, result, need)
+    if isinstance(result, int) and kept & ~result:
+        return TakeError(
+            f"requested CPUs to be retained {list_text(kept)} are not a subset of resulted CPUs {list_text(result)}"
+        )
+    return result
+
+
+def _filled(policy: StaticPolicy, pool: CPUMask, kept: CPUMask, need: int, width: int = 0) -> CPUMask | TakeError:
+    """Return the kept CPUs and as many of the pool that there are ``need``."""
+    taken = take(policy.topology, pool, need - kept.bit_count(), policy.rules.mended(), kept=kept, width=width)
+    if isinstance(taken, int):
+        return kept | taken
+    return taken if isinstance(taken, TakeError) else TakeError(f"the kubelet would not return ({taken.defect})")

@@ -1,9 +1,4 @@
-"""What a container asks of its exclusive CPUs when it is resized, and what can never be granted.
-
-No released kubelet does this. Source: KEP-5554 and its open implementation (kubernetes/kubernetes#140629); spec:
-resize.md section 4.
-
-Resizing exclusive CPUs in place: what may be asked, which hints there are, and which CPUs it comes to.
+"""Resizing exclusive CPUs in place: what may be asked, which hints there are, and which CPUs it comes to.
 
 A container that grows keeps all it has; one that shrinks keeps at least its baseline, the CPUs it got at first. Both
 ways the CPUs are taken by the policy's own rules, around those that stay.
@@ -14,14 +9,13 @@ resize.md section 4.
 
 from __future__ import annotations
 
-from mooring.engine.core.bits import NO_CPUS, CPUMask, NUMAMask, list_text
-from mooring.engine.core.decision import Observer
+from mooring.engine.core.bits import NO_CPUS, CPUMask, NUMAMask
+from mooring.engine.core.decision import AllocationError, Observer
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.cpumanager.facts import CPUHintsAsked
 from mooring.engine.cpumanager.hints import generate_hints
 from mooring.engine.cpumanager.options import TakeError
 from mooring.engine.cpumanager.policy import (
-    AllocationError,
     StaticPolicy,
     available_cpus,
     exclusive_cpus,
@@ -29,9 +23,8 @@ from mooring.engine.cpumanager.policy import (
     withheld,
 )
 from mooring.engine.cpumanager.state import CPUState
-from mooring.engine.cpumanager.static import near
-from mooring.engine.cpumanager.take import take
-from mooring.engine.extensions.choosing import usable_cpus
+from mooring.engine.cpumanager.static import why_no_whole_cores
+from mooring.engine.extensions.choosing import taken_around, usable_cpus
 from mooring.engine.extensions.offline import without_idle_pairs
 from mooring.engine.extensions.owners import hidden_of
 from mooring.engine.topologymanager.wide import ResourceHints
@@ -150,10 +143,6 @@ def why_not_fresh(state: CPUState) -> str:
 
 NOT_RESIZED = "resizeAllocateCPUsError"
 
-_MENDED = frozenset({"average-sizes", "claim-loop", "group-loop", "saved-combo"})
-"""Defects of v1.37.1 that give a CPU to two containers or never return. No kubelet with them can resize, so there is
-nothing to be equal to."""
-
 
 def container_hints(
     policy: StaticPolicy, state: CPUState, pod: Pod, container: Container, observer: Observer | None = None
@@ -232,7 +221,13 @@ def resized_set(
         return None
     if not change.is_growth and not change.is_shrink:
         return change.current
-    refusal = _check_whole_cores(policy, state, change)
+    refusal = None
+    if policy.rules.whole_cores:
+        # CPUs that the container has count as available.
+        whole = (state.default & ~policy.reserved_cores & ~withheld(policy, state)) | change.current
+        refusal = why_no_whole_cores(
+            pod.uid, container.name, change.need, policy.group_size, whole.bit_count(), observer=None
+        )
     retained = change.kept.bit_count()
     if refusal is None and change.need < retained:
         # Guards the rules themselves: nothing that stays may be more than what is requested.
@@ -271,57 +266,6 @@ def _usable(
     """Return what a container may grow by; plugins may withhold some of it."""
     missing = change.need - change.current.bit_count()
     return usable_cpus(policy, state, available_cpus(policy, state), pod, container, missing, observer)
-
-
-def _check_whole_cores(policy: StaticPolicy, state: CPUState, change: CPUResize) -> AllocationError | None:
-    """Apply full-pcpus-only: CPUs that the container has count as available."""
-    if not policy.rules.whole_cores:
-        return None
-    group = policy.group_size
-    available = ((state.default & ~policy.reserved_cores & ~withheld(policy, state)) | change.current).bit_count()
-    if change.need % group:
-        message = f"SMT Alignment Error: requested {change.need} cpus not multiple cpus per core = {group}"
-    elif change.need > available:
-        message = (
-            f"SMT Alignment Error: not enough free physical CPUs: available physical CPUs = {available}, "
-            f"requested CPUs = {change.need}, CPUs per core = {group}"
-        )
-    else:
-        return None
-    return AllocationError(message, "SMTAlignmentError")
-
-
-def taken_around(
-    policy: StaticPolicy, pool: CPUMask, kept: CPUMask, need: int, affinity: NUMAMask | None
-) -> CPUMask | TakeError:
-    """Take what is missing beside the kept CPUs: from the nodes of the hint first, then from anywhere.
-
-    Args:
-        policy: the policy.
-        pool: mask of what may be taken, without the kept CPUs.
-        kept: mask.
-        need: how many CPUs there are to be in the end, the kept ones included.
-        affinity: mask of the hint's NUMA nodes; None for no opinion.
-    """
-    close = near(policy, pool, affinity)
-    width = 0 if affinity is None else affinity.bit_count()
-    result = _filled(policy, close, kept, min(need, kept.bit_count() + close.bit_count()), width)
-    if not isinstance(result, TakeError):
-        result = _filled(policy, pool & ~result, result, need)
-    if isinstance(result, int) and kept & ~result:
-        return TakeError(
-            f"requested CPUs to be retained {list_text(kept)} are not a subset of resulted CPUs {list_text(result)}"
-        )
-    return result
-
-
-def _filled(policy: StaticPolicy, pool: CPUMask, kept: CPUMask, need: int, width: int = 0) -> CPUMask | TakeError:
-    """Return the kept CPUs and as many of the pool that there are ``need``."""
-    rules = replace(policy.rules, fixed_defects=policy.rules.fixed_defects | _MENDED)
-    taken = take(policy.topology, pool, need - kept.bit_count(), rules, kept=kept, width=width)
-    if isinstance(taken, int):
-        return kept | taken
-    return taken if isinstance(taken, TakeError) else TakeError(f"the kubelet would not return ({taken.defect})")
 
 
 def assigned(state: CPUState, pod: str, container: str, cpus: CPUMask) -> CPUState:

@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from mooring.engine.core.bits import NO_NODES, NUMAMask, members
-from mooring.engine.core.decision import Observer
+from mooring.engine.core.decision import AllocationError, Observer
 from mooring.engine.core.pod import Container, Pod, QoS
 from mooring.engine.extensions.facts import MemoryGrowthAsked
 from mooring.engine.memorymanager.facts import MemoryAssigned
 from mooring.engine.memorymanager.hints import calculate_hints, hints_as_in_kubelet
 from mooring.engine.memorymanager.policy import MemoryPolicy, Requests, container_requests, pod_requests
 from mooring.engine.memorymanager.state import Block, MemoryState, NUMANodeState, charge, free_in
-from mooring.engine.memorymanager.static import MemoryRefusal, choose_nodes, remove
+from mooring.engine.memorymanager.static import choose_nodes, remove
 from mooring.engine.topologymanager.hints import IMPOSSIBLE, Hint, Hints
 from mooring.engine.topologymanager.wide import AnyHints, Family, ResourceHints
 from mooring.lazy import replace
@@ -27,13 +27,13 @@ from mooring.lazy import replace
 PROHIBITED = "prohibitedMemoryAllocationError"
 
 
-def check_feasible(policy: MemoryPolicy, before: Pod, after: Pod, container: Container) -> MemoryRefusal | None:
+def check_feasible(policy: MemoryPolicy, before: Pod, after: Pod, container: Container) -> AllocationError | None:
     """Return why one container's memory can never be resized so; None when nothing speaks against it."""
     old = next(one for one in before.containers if one.name == container.name)
     allocated, requested = _requests(policy, before, old), _requests(policy, after, container)
     for resource, amount in sorted(allocated.items()):
         if requested.get(resource, 0) < amount:
-            return MemoryRefusal(
+            return AllocationError(
                 "prohibitedMemoryAllocation Error: Skip resize, Not allowed to reduce container exclusively allocated "
                 f"memory, (requested {resource} = {container.requests.get(resource, 0)}, "
                 f"allocated {resource} = {old.requests.get(resource, 0)})",
@@ -124,7 +124,7 @@ def grown(
     container: Container,
     affinity: Hint,
     observer: Observer | None = None,
-) -> MemoryState | MemoryRefusal:
+) -> MemoryState | AllocationError:
     """Return the state with a container's blocks as large as it requests; the same value where they are.
 
     The nodes that it has are used as long as they suffice.
@@ -143,10 +143,10 @@ def grown(
     held = state.assignments[pod.uid]
     nodes = _nodes_of(held[container.name])
     without = remove(policy, state, pod.uid, container.name)
-    chosen: tuple[NUMAMask, str] | MemoryRefusal = nodes, "affinity"
+    chosen: tuple[NUMAMask, str] | AllocationError = nodes, "affinity"
     if any(free_in(without.nodes, nodes, resource) < amount for resource, amount in requests.items()):
         chosen = choose_nodes(without.nodes, requests, replace(affinity, mask=nodes | (affinity.mask or NO_NODES)))
-    if isinstance(chosen, MemoryRefusal):
+    if isinstance(chosen, AllocationError):
         return chosen
     cells = tuple(members(chosen[0]))
     blocks = tuple(Block(cells, resource, requests[resource]) for resource in sorted(requests))

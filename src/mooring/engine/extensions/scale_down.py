@@ -20,42 +20,20 @@ from collections.abc import Collection
 
 from mooring.engine.core.bits import CPUMask, NUMAMask
 from mooring.engine.core.config import SCALE_DOWN_DELAY
-from mooring.engine.core.decision import Observer
+from mooring.engine.core.decision import AllocationError, Observer
 from mooring.engine.core.moment import SECOND, Moment
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.core.release import EXTENSION_GATES
-from mooring.engine.cpumanager.policy import AllocationError, StaticPolicy
+from mooring.engine.cpumanager.policy import StaticPolicy
 from mooring.engine.cpumanager.state import CPUState, PreAssignment
 from mooring.engine.cpumanager.static import remove
 from mooring.engine.extensions.cpu_resize import assigned, change_of, resized_set, without_pre_assignment
 from mooring.engine.extensions.offline import without_idle_pairs
 from mooring.engine.extensions.owners import without_hidden
-from mooring.lazy import dataclass, lazily, replace
+from mooring.lazy import lazily, replace
 
 with lazily():
     import mooring.engine.extensions.facts as extension_facts
-
-
-@dataclass(frozen=True, slots=True)
-class Delay:
-    """How long a container keeps CPUs that it releases."""
-
-    length: int = 0
-    """Nanoseconds; 0 means that they go at once."""
-    is_written: bool = False
-    """Whether pending releases are kept in the state file: the pod's own delay is, the node's is not."""
-
-
-def delay_of(policy: StaticPolicy, pod: Pod) -> Delay:
-    """Return the delay of a pod: its own where it has one, else the node's.
-
-    That the pod's own wins is this project's decision; no document of the proposal knows both.
-    """
-    if not policy.scale_down.is_on:
-        return Delay()
-    if policy.scale_down.of_pods and pod.scale_down_grace is not None:
-        return Delay(pod.scale_down_grace * SECOND, is_written=True)
-    return Delay(policy.scale_down.node_delay)
 
 
 def taken_over(
@@ -70,16 +48,19 @@ def taken_over(
     """Return the state after a container's new set was decided: at once, or with a delay where it is smaller.
 
     A request is compared with what the container has, never with what it is about to have: equal or more drops a
-    pending release, less starts a full new delay.
+    pending release, less starts a full new delay. The delay is the pod's own where it has one, which the state file
+    keeps, else the node's. That the pod's own wins is this project's decision; no document of the proposal knows both.
     """
     current = state.assignments[pod.uid][container]
-    delay = delay_of(policy, pod)
+    of_node, grace = policy.scale_down, pod.scale_down_grace
+    is_own = of_node.of_pods and grace is not None
+    delay = (grace or 0) * SECOND if is_own else of_node.node_delay
     report_dropped(state, pod.uid, container, observer)
-    if cpus.bit_count() >= current.bit_count() or not delay.length:
+    if cpus.bit_count() >= current.bit_count() or not delay or not of_node.is_on:
         return _moved(state, pod.uid, container, cpus, observer)
-    pre = PreAssignment(cpus, now.plus(delay.length), delay.is_written)
+    pre = PreAssignment(cpus, now.plus(delay), is_written=is_own)
     if observer is not None:
-        observer(extension_facts.ScaleDownStarted(pod.uid, container, current, cpus, delay.length))
+        observer(extension_facts.ScaleDownStarted(pod.uid, container, current, cpus, delay))
     pending = {**state.pre_assignments.get(pod.uid, {}), container: pre}
     return replace(state, pre_assignments={**state.pre_assignments, pod.uid: pending})
 

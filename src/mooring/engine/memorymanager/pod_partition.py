@@ -20,7 +20,7 @@ from collections.abc import Collection
 from mooring.engine.core.gotext import uint64
 from mooring.engine.core.pod import ContainerKind, Pod, PodLevelGates
 from mooring.engine.memorymanager.policy import MemoryPolicy, Requests, container_requests
-from mooring.engine.memorymanager.state import Block, ContainerBlocks, MemoryState, release
+from mooring.engine.memorymanager.state import Block, MemoryState, release
 from mooring.lazy import replace
 
 EMPTY_SHARED_POOL = "EmptyPodSharedPoolError"
@@ -130,13 +130,15 @@ def restored_blocks(
     shares = partition(pod, requests, policy.gates)
     restored: dict[str, tuple[Block, ...]] = {}
     waiting = False
-    for container in pod.containers:
+    for position, container in enumerate(pod.containers):
         share = blocks_of(cells, shares[container.name])
         if container.name in held:
             if waiting or not _same(held[container.name], share):
                 return None
             restored[container.name] = held[container.name]
-        elif not _has_ended(pod, container.name, held):
+        elif container.kind is not ContainerKind.INIT or not any(
+            later.name in held for later in pod.containers[position + 1 :]
+        ):
             waiting = True
             restored[container.name] = share
     return restored
@@ -147,12 +149,6 @@ def _same(blocks: tuple[Block, ...], others: tuple[Block, ...]) -> bool:
     return sorted((block.type, block.size, sorted(block.numa)) for block in blocks) == sorted(
         (block.type, block.size, sorted(block.numa)) for block in others
     )
-
-
-def _has_ended(pod: Pod, name: str, held: ContainerBlocks) -> bool:
-    names = [container.name for container in pod.containers]
-    position = names.index(name)
-    return pod.containers[position].kind is ContainerKind.INIT and any(later in held for later in names[position + 1 :])
 
 
 def without_pod(state: MemoryState, uid: str) -> MemoryState:

@@ -58,7 +58,10 @@ def start(policy: MemoryPolicy, state: MemoryState, observer: Observer | None = 
     wrong = _unknown(policy, state)
     if wrong:
         return wrong
-    if not _is_same_machine(empty, state.nodes):
+    # What no assignment changes: nodes, types, totals, reservations.
+    if empty.keys() != state.nodes.keys() or any(
+        _fixed(empty[node]) != _fixed(real) or not set(real.cells) <= empty.keys() for node, real in state.nodes.items()
+    ):
         return DIFFERENT
     pods = blocks_by_pod(policy, state)
 
@@ -107,13 +110,6 @@ def counted_blocks(policy: MemoryPolicy, state: MemoryState, pod: str) -> Mappin
 def blocks_by_pod(policy: MemoryPolicy, state: MemoryState) -> list[Containers]:
     """Return the blocks that the pods count with, in the order of their uids."""
     return [tuple(counted_blocks(policy, state, pod).values()) for pod in sorted(state.assignments)]
-
-
-def _is_same_machine(expected: Nodes, real: Nodes) -> bool:
-    """Compare what no assignment changes: nodes, types, totals, reservations."""
-    return expected.keys() == real.keys() and all(
-        _fixed(expected[node]) == _fixed(real[node]) and set(real[node].cells) <= real.keys() for node in expected
-    )
 
 
 def _fixed(node: NUMANodeState) -> dict[str, tuple[int, int, int]]:

@@ -171,9 +171,20 @@ def release(nodes: Nodes, blocks: tuple[Block, ...]) -> dict[int, NUMANodeState]
     for block in blocks:
         size = block.size
         for node in block.numa:
-            state = _known(changed, node)
+            state = changed.get(node)
+            if state is None:
+                raise KubeletCrashError(
+                    f"a block lies on NUMA node {node}, which the machine does not have: the kubelet crashes when it "
+                    "releases the block"
+                )
+            table = state.memory.get(block.type)
+            if table is None and size:
+                raise KubeletCrashError(
+                    f"a block is {quote(block.type)}, which NUMA node {node} does not list: the kubelet crashes when "
+                    "it releases the block"
+                )
             assignments = state.assignments - 1
-            returned = min(_reserved(state, node, block.type), size) if size else 0
+            returned = min(table.reserved, size) if table is not None else 0
             size -= returned
             cells = state.cells if assignments else (node,)
             changed[node] = NUMANodeState(assignments, _moved(state, block.type, -returned), cells)
@@ -186,26 +197,6 @@ def _moved(state: NUMANodeState, resource: str, amount: int) -> Mapping[str, Mem
         return state.memory
     table = state.memory[resource]
     return {**state.memory, resource: replace(table, free=table.free - amount, reserved=table.reserved + amount)}
-
-
-def _known(nodes: Nodes, node: int) -> NUMANodeState:
-    state = nodes.get(node)
-    if state is None:
-        raise KubeletCrashError(
-            f"a block lies on NUMA node {node}, which the machine does not have: the kubelet crashes when it releases "
-            "the block"
-        )
-    return state
-
-
-def _reserved(state: NUMANodeState, node: int, resource: str) -> int:
-    table = state.memory.get(resource)
-    if table is None:
-        raise KubeletCrashError(
-            f"a block is {quote(resource)}, which NUMA node {node} does not list: the kubelet crashes when it "
-            "releases the block"
-        )
-    return table.reserved
 
 
 EXACT_MASK_REUSE = "exact-mask-reuse"

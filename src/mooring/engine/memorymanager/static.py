@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from mooring.engine.core.bits import NO_NODES, NUMAMask, mask_of, members
-from mooring.engine.core.decision import Observer
+from mooring.engine.core.decision import AllocationError, Observer
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS, with_entry
 from mooring.engine.core.release import NEWEST_RULES, ReleaseRules
@@ -30,30 +30,13 @@ from mooring.engine.memorymanager.state import (
     take_over,
 )
 from mooring.engine.topologymanager.hints import Hint
-from mooring.lazy import dataclass, replace
+from mooring.lazy import replace
 
 NO_DEFAULT = "[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available"
 NO_PREFERRED_DEFAULT = "[memorymanager] failed to find the default preferred hint"
 NO_EXTENSION = "[memorymanager] failed to find NUMA nodes to extend the current topology hint"
 NO_PREFERRED_EXTENSION = "[memorymanager] failed to find the extended preferred hint"
 VIOLATION = "[memorymanager] preferred hint violates NUMA node allocation"
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryRefusal:
-    """Why a container is not admitted; the text is the kubelet's."""
-
-    message: str
-    reason: str = ""
-    """The kubelet's reason where the error has a type of its own."""
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryAllocated:
-    """State and record after a container was served."""
-
-    state: MemoryState
-    reusable: ReusableMemory
 
 
 def allocate(
@@ -64,7 +47,7 @@ def allocate(
     container: Container,
     affinity: Hint,
     observer: Observer | None = None,
-) -> MemoryAllocated | MemoryRefusal:
+) -> tuple[MemoryState, ReusableMemory] | AllocationError:
     """Serve one container of a pod that is being admitted.
 
     Args:
@@ -80,7 +63,7 @@ def allocate(
     # v1.36 a container of a pod-level pod may request none (rule empty-memory-request-is-served; spec: releases.md
     # section 5).
     if pod.qos is not QoS.GUARANTEED or policy.gates.leaves_out(pod):
-        return MemoryAllocated(state, reusable)
+        return state, reusable
     requests = container_requests(pod, container, policy.gates)
     if isinstance(requests, str):
         _report(observer, pod, container, affinity, (NO_NODES, ""), (), requests)
@@ -88,14 +71,14 @@ def allocate(
         if observer is not None and policy.older.memory_pinning_counted_first:
             observer(facts.MemoryPinningRequested(pod.uid, container.name))
             observer(facts.MemoryPinningFailed(pod.uid, container.name, requests))
-        return MemoryRefusal(requests)
+        return AllocationError(requests)
     if not requests and not policy.older.empty_memory_request_is_served:
-        return MemoryAllocated(state, reusable)
+        return state, reusable
     # 4. From here on every error counts as a failure to pin.
     if observer is not None:
         observer(facts.MemoryPinningRequested(pod.uid, container.name))
     answer = _pinned(policy, state, reusable, pod, container, requests, affinity, observer)
-    if observer is not None and isinstance(answer, MemoryRefusal):
+    if observer is not None and isinstance(answer, AllocationError):
         observer(facts.MemoryPinningFailed(pod.uid, container.name, answer.message))
     return answer
 
@@ -109,20 +92,20 @@ def _pinned(
     requests: Requests,
     affinity: Hint,
     observer: Observer | None,
-) -> MemoryAllocated | MemoryRefusal:
+) -> tuple[MemoryState, ReusableMemory] | AllocationError:
     """Serve a container that requests memory."""
     # 5. Existing blocks are kept.
     existing = state.assignments.get(pod.uid, {}).get(container.name)
     if existing is not None:
-        return MemoryAllocated(state, reusable.after(pod.uid, container, existing))
+        return state, reusable.after(pod.uid, container, existing)
     if pod_partition.is_served_as_a_whole(policy, state, pod):
-        return MemoryAllocated(state, reusable)
+        return state, reusable
     # 6-8. The nodes.
     held = state.assignments.get(pod.uid, {})
     charged = {} if policy.counts_as_a_whole(state, pod.uid) else held
     leftover = leftover_for(policy.fixed_defects, reusable, pod, container.name, charged)
     chosen = choose_nodes(state.nodes, requests, affinity, leftover, policy.older)
-    if isinstance(chosen, MemoryRefusal):
+    if isinstance(chosen, AllocationError):
         _report(observer, pod, container, affinity, (NO_NODES, ""), (), chosen.message)
         return chosen
     # 9-10. The blocks.
@@ -134,9 +117,7 @@ def _pinned(
         nodes = charge(nodes, cells, block.type, block.size - taken.get(block.type, 0))
     assignments = with_entry(state.assignments, pod.uid, {**reduced, container.name: blocks})
     _report(observer, pod, container, affinity, chosen, blocks, "")
-    return MemoryAllocated(
-        replace(state, nodes=nodes, assignments=assignments), reusable.after(pod.uid, container, blocks)
-    )
+    return replace(state, nodes=nodes, assignments=assignments), reusable.after(pod.uid, container, blocks)
 
 
 def _report(
@@ -158,7 +139,7 @@ def choose_nodes(
     affinity: Hint,
     leftover: Leftover = NOTHING_LEFT,
     older: ReleaseRules = NEWEST_RULES,
-) -> tuple[NUMAMask, str] | MemoryRefusal:
+) -> tuple[NUMAMask, str] | AllocationError:
     """Return the nodes that serve the requests and how they were found, or the kubelet's error.
 
     The affinity's nodes if they suffice; without an affinity the best default; else the best wider set around them.
@@ -174,10 +155,10 @@ def choose_nodes(
     if mask is None:
         best = best_hint(calculate_hints(nodes, requests, leftover), NO_NODES) if requests else None
         if best is None:
-            return MemoryRefusal(NO_DEFAULT)
+            return AllocationError(NO_DEFAULT)
         # The kubelet looks only at the hints for ordinary memory, here and below.
         if preferred and not (best.preferred and MEMORY in requests):
-            return MemoryRefusal(NO_PREFERRED_DEFAULT)
+            return AllocationError(NO_PREFERRED_DEFAULT)
         if MEMORY not in requests:
             raise KubeletCrashError(
                 "a container requests huge pages and no memory, and nothing says on which NUMA nodes: the kubelet "
@@ -188,23 +169,16 @@ def choose_nodes(
         hints = calculate_hints(nodes, requests, leftover) if MEMORY in requests else None
         best = best_hint(hints, mask)
         if best is None:
-            return MemoryRefusal(NO_EXTENSION)
+            return AllocationError(NO_EXTENSION)
         if preferred and not best.preferred:
-            return MemoryRefusal(NO_PREFERRED_EXTENSION)
+            return AllocationError(NO_PREFERRED_EXTENSION)
         mask, way = best.mask or NO_NODES, "extended"
-    accepts_any = older.violating_hints_accepted
-    if not accepts_any and mask.bit_count() > 1 and _violates_groups(leftover.ungrouped(nodes), mask):
-        return MemoryRefusal(VIOLATION)
+    if mask.bit_count() > 1 and not older.violating_hints_accepted:
+        grouped = leftover.ungrouped(nodes)
+        in_use = [grouped[node].cells for node in members(mask) if node in grouped and grouped[node].assignments > 0]
+        if any(len(cells) == 1 or mask_of(cells) != mask for cells in in_use):
+            return AllocationError(VIOLATION)
     return mask, way
-
-
-def _violates_groups(nodes: Mapping[int, NUMANodeState], mask: NUMAMask) -> bool:
-    return any(
-        node in nodes
-        and nodes[node].assignments > 0
-        and (len(nodes[node].cells) == 1 or mask_of(nodes[node].cells) != mask)
-        for node in members(mask)
-    )
 
 
 def remove_pods(state: MemoryState, pods: Iterable[str]) -> MemoryState:
@@ -245,48 +219,44 @@ def remove(
 def allocate_pod(
     policy: MemoryPolicy,
     state: MemoryState,
-    reusable: ReusableMemory,
     pod: Pod,
     affinity: Hint,
     observer: Observer | None = None,
-) -> MemoryAllocated | MemoryRefusal:
-    """Serve a pod as a whole; the machine is charged once, with the pod's numbers.
+) -> MemoryState | AllocationError:
+    """Serve a pod as a whole.
+
+    The machine is charged once, with the pod's numbers, and nothing is reused from init containers.
 
     Args:
         policy: the policy.
         state: before.
-        reusable: passed through; nothing is reused here.
         pod: a pod that takes the path of KEP-5526.
         affinity: the hint stored for its first container.
         observer: receives what was found.
     """
     # 1. Not Guaranteed, or requests that cannot be read (logged by the kubelet): nothing is allocated.
     if pod.qos is not QoS.GUARANTEED:
-        return MemoryAllocated(state, reusable)
+        return state
     requests = pod_requests(pod, policy.gates, policy.older)
-    if isinstance(requests, str) or not requests:
-        return MemoryAllocated(state, reusable)
-    if pod_partition.keeps_pod(policy, state, pod):
-        return MemoryAllocated(state, reusable)
+    if isinstance(requests, str) or not requests or pod_partition.keeps_pod(policy, state, pod):
+        return state
     # 2. From here on every error counts as a failure to pin.
     if observer is not None:
         observer(facts.MemoryPinningRequested(pod.uid, ""))
     answer = _partitioned(policy, state, pod, requests, affinity, observer)
-    if isinstance(answer, MemoryRefusal):
-        if observer is not None:
-            observer(facts.MemoryPinningFailed(pod.uid, "", answer.message))
-        return answer
-    return MemoryAllocated(answer, reusable)
+    if observer is not None and isinstance(answer, AllocationError):
+        observer(facts.MemoryPinningFailed(pod.uid, "", answer.message))
+    return answer
 
 
 def _partitioned(
     policy: MemoryPolicy, state: MemoryState, pod: Pod, requests: Requests, affinity: Hint, observer: Observer | None
-) -> MemoryState | MemoryRefusal:
+) -> MemoryState | AllocationError:
     """Return the state with the pod's memory divided among its containers, or the kubelet's error."""
     # 2. Someone would share nothing.
     empty, _ = pod_partition.shared_pool_error(pod, requests, policy.gates)
     if empty:
-        return MemoryRefusal(empty, pod_partition.EMPTY_SHARED_POOL)
+        return AllocationError(empty, pod_partition.EMPTY_SHARED_POOL)
     if pod_partition.POD_RESTART in policy.fixed_defects:
         restored = pod_partition.restored_blocks(policy, state, pod, requests)
         if restored is not None:
@@ -297,7 +267,7 @@ def _partitioned(
         state = pod_partition.without_pod(state, pod.uid)
     # 3. The nodes.
     chosen = choose_nodes(state.nodes, requests, affinity, older=policy.older)
-    if isinstance(chosen, MemoryRefusal):
+    if isinstance(chosen, AllocationError):
         return chosen
     # 4-5. The pod's blocks, the machine, the containers' blocks.
     cells = tuple(members(chosen[0]))

@@ -8,18 +8,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from mooring.engine.core.decision import Endless, Observer, Rejection
+from mooring.engine.core.decision import AllocationError, Endless, Observer, Rejection
 from mooring.engine.core.moment import Moment
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.cpumanager import pod_allocation as cpu_pod
-from mooring.engine.cpumanager.policy import AllocationError
 from mooring.engine.cpumanager.static import allocate as allocate_cpus
-from mooring.engine.devicemanager.allocation import DeviceError
 from mooring.engine.devicemanager.allocation import allocate as allocate_devices
 from mooring.engine.devicemanager.hints import pod_device_requests
 from mooring.engine.extensions.scale_down import resumed_resize
 from mooring.engine.memorymanager import static as memory_pod
-from mooring.engine.memorymanager.static import MemoryRefusal
 from mooring.engine.memorymanager.static import allocate as allocate_memory
 from mooring.engine.node import facts
 from mooring.engine.node.decision import NO_AFFINITY, HintsAsked, with_plugins
@@ -255,10 +252,11 @@ class Admission:
             self.observer,
             sources_ready=self.sources_ready,
         )
-        if isinstance(answer, DeviceError):
+        if isinstance(answer, AllocationError):
             return _refused(answer)
-        if answer.state is not providers.devices or answer.reusable is not providers.reusable_devices:
-            self.providers = replace(providers, devices=answer.state, reusable_devices=answer.reusable)
+        devices, reusable = answer
+        if devices is not providers.devices or reusable is not providers.reusable_devices:
+            self.providers = replace(providers, devices=devices, reusable_devices=reusable)
         return None
 
     def _allocate_cpus(self, container: Container, hint: Hint) -> Verdict:
@@ -277,9 +275,10 @@ class Admission:
         answer = allocate_cpus(
             policy, providers.cpu, providers.reusable_cpus, self.pod, container, hint.mask, self.observer
         )
-        if isinstance(answer, (Endless, AllocationError)):
+        if isinstance(answer, Endless | AllocationError):
             return _refused(answer)
-        self.providers = replace(providers, cpu=answer.state, reusable_cpus=answer.reusable)
+        cpu, reusable = answer
+        self.providers = replace(providers, cpu=cpu, reusable_cpus=reusable)
         return None
 
     def _allocate_memory(self, container: Container, hint: Hint) -> Verdict:
@@ -291,9 +290,10 @@ class Admission:
         answer = allocate_memory(
             policy, providers.memory, providers.reusable_memory, self.pod, container, hint, self.observer
         )
-        if isinstance(answer, MemoryRefusal):
+        if isinstance(answer, AllocationError):
             return _refused(answer)
-        self.providers = replace(providers, memory=answer.state, reusable_memory=answer.reusable)
+        memory, reusable = answer
+        self.providers = replace(providers, memory=memory, reusable_memory=reusable)
         return None
 
     def _allocate_pod(self, hint: Hint) -> Verdict:
@@ -301,16 +301,16 @@ class Admission:
         pod, observer, cpu, memory = self.pod, self.observer, self.settings.cpu, self.settings.memory
         if cpu is not None:
             given = self.providers
-            left, found = cpu_pod.allocate_pod(cpu, given.cpu, given.reusable_cpus, pod, hint.mask, observer)
+            left, found = cpu_pod.allocate_pod(cpu, given.cpu, pod, hint.mask, observer)
             self.providers = replace(given, cpu=left)
             if isinstance(found, Endless | AllocationError):
                 return _refused(found)
         if memory is not None:
             given = self.providers
-            answer = memory_pod.allocate_pod(memory, given.memory, given.reusable_memory, pod, hint, observer)
-            if isinstance(answer, MemoryRefusal):
+            answer = memory_pod.allocate_pod(memory, given.memory, pod, hint, observer)
+            if isinstance(answer, AllocationError):
                 return _refused(answer)
-            self.providers = replace(given, memory=answer.state)
+            self.providers = replace(given, memory=answer)
         return None
 
 
@@ -336,10 +336,10 @@ def joined(given: tuple[ResourceHints | None, ...]) -> ResourceHints:
     return joined
 
 
-def _refused(error: Endless | AllocationError | MemoryRefusal | DeviceError) -> Verdict:
+def _refused(error: Endless | AllocationError) -> Verdict:
     """Return the kubelet's answer to a provider's error: its own text where it is typed, wrapped otherwise."""
     if isinstance(error, Endless):
         return error
-    if not isinstance(error, DeviceError) and error.reason:
+    if error.reason:
         return Rejection(error.reason, error.message)
     return Rejection(UNEXPECTED_ADMISSION_ERROR, f"Allocate failed due to {error.message}, which is unexpected")

@@ -31,11 +31,13 @@ from mooring.engine.extensions.offline import (
     displaced_sets,
     effective_pool,
     exchanged,
+    nodes_of,
     owners_of,
+    replaced,
+    restored,
     sets_of,
 )
 from mooring.engine.extensions.owners import OwnerKind, state_owner
-from mooring.engine.extensions.replacement import nodes_of, replaced, restored
 from mooring.engine.node.node import Node
 from mooring.lazy import dataclass, replace
 

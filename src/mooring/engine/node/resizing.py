@@ -21,17 +21,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.decision import Endless, Observer, Rejection
+from mooring.engine.core.decision import AllocationError, Endless, Observer, Rejection
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.moment import Moment
 from mooring.engine.core.pod import Container, Pod, with_entry
-from mooring.engine.cpumanager.policy import AllocationError
 from mooring.engine.cpumanager.static import near
 from mooring.engine.extensions import cpu_resize, memory_resize
 from mooring.engine.extensions.facts import CPUsMoved, ScaleDownDropped, ScaleDownStarted
 from mooring.engine.extensions.scale_down import reconciled as releases_applied
 from mooring.engine.extensions.scale_down import taken_over
-from mooring.engine.memorymanager.static import MemoryRefusal
 from mooring.engine.node import resources
 from mooring.engine.node.admission import (
     AFFINITY_MESSAGE,
@@ -169,7 +167,7 @@ class ResizeAdmission:
             return None
         hint = self.stored.get(container.name, NO_AFFINITY)
         found = memory_resize.grown(policy, self.providers.memory, self.pod, container, hint, self.observer)
-        if isinstance(found, MemoryRefusal):
+        if isinstance(found, AllocationError):
             return Rejection(found.reason or UNEXPECTED_ADMISSION_ERROR, found.message)
         self.providers = replace(self.providers, memory=found)
         return None

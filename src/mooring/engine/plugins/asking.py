@@ -9,11 +9,11 @@ Source: CPU Manager Plugin Model (proposal), allocate and deallocate; spec: resi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Literal, TypeVar, cast
+from typing import Literal, TypeAlias, TypeVar, cast
 
-from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.bits import NO_CPUS, CPUMask
 from mooring.engine.core.config import UNWATCHED, ChosenPlugin, OutOfTimeError, PluginChoice
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import Observer
@@ -76,7 +76,11 @@ class Asking:
             if isinstance(error, KeyboardInterrupt) and not self.is_watched:
                 # A person stops the program; in a thread of its own only the plugin raises this.
                 raise
-            self.fail(plugin.name, point, f"it raised {type(error).__name__}: {_first_line(error)}")
+            try:
+                first = [*str(error).splitlines(), ""][0][:LONGEST_REASON]
+            except Exception:  # noqa: BLE001 - the plugin's own exception may fail to print
+                first = "(it cannot be printed)"
+            self.fail(plugin.name, point, f"it raised {type(error).__name__}: {first}")
         return None
 
     def fail(self, plugin: str, point: str, why: str) -> None:
@@ -117,14 +121,6 @@ class Asking:
             self.choice.watch.give_up(name)
         why = f"it was not done after {self.choice.budget / 1e6:g} ms"
         return PluginFailed(self.pod, self.container, name, point, why)
-
-
-def _first_line(error: BaseException) -> str:
-    try:
-        lines = str(error).splitlines()
-    except Exception:  # noqa: BLE001 - the plugin's own exception may fail to print
-        return "(it cannot be printed)"
-    return lines[0][:LONGEST_REASON] if lines else ""
 
 
 def as_cpus(answer: object) -> CPUSet:
@@ -206,12 +202,8 @@ def _kind(answer: object) -> str:
 Point = Literal["allocated", "deallocated"]
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """One notification of plugins."""
-
-    point: Point
-    change: Change
+Notice: TypeAlias = tuple[Point, Change]
+"""One notification of plugins."""
 
 
 def changes_between(before: CPUState, after: CPUState) -> tuple[Notice, ...]:
@@ -219,45 +211,36 @@ def changes_between(before: CPUState, after: CPUState) -> tuple[Notice, ...]:
 
     >>> before = CPUState("static", 0b1100, {"uid": {"app": 0b0011}})
     >>> after = CPUState("static", 0b1010, {"uid": {"app": 0b0101}})
-    >>> [(told.point, str(told.change.cpus)) for told in changes_between(before, after)]
+    >>> [(point, str(change.cpus)) for point, change in changes_between(before, after)]
     [('deallocated', '1'), ('allocated', '2')]
     """
     if before is after:
         return ()
     old, new = _held(before), _held(after)
-    lost = [_notice("deallocated", who, cpus & ~new.get(who, 0)) for who, cpus in old.items()]
-    got = [_notice("allocated", who, cpus & ~old.get(who, 0)) for who, cpus in new.items()]
-    return tuple(notice for notice in (*lost, *got) if notice.change.cpus)
+    notices: list[Notice] = []
+    for who, cpus in old.items():
+        notices.append(("deallocated", Change(*who, CPUSet(cpus & ~new.get(who, NO_CPUS)))))
+    for who, cpus in new.items():
+        notices.append(("allocated", Change(*who, CPUSet(cpus & ~old.get(who, NO_CPUS)))))
+    return tuple((point, change) for point, change in notices if change.cpus)
+
+
+def _held(state: CPUState) -> dict[tuple[str, str], CPUMask]:
+    held = {(uid, ""): cpus for uid, cpus in state.pods.items()}
+    for uid, containers in state.assignments.items():
+        held.update(((uid, container), cpus) for container, cpus in containers.items())
+    return held
 
 
 def notify(choice: PluginChoice, changes: Iterable[Notice], observer: Observer | None = None) -> None:
     """Tell plugins; one that fails, or has no time, is named to the observer and changes nothing."""
-    for notice in changes:
-        asking = Asking(choice, notice.change.uid, notice.change.container, observer)
-        if asking.of(notice.point):
-            asking.within_budget(partial(_ask, asking, notice))
+    for point, change in changes:
+        asking = Asking(choice, change.uid, change.container, observer)
+        if asking.of(point):
+            asking.within_budget(partial(_tell, asking, point, change))
 
 
-def _ask(asking: Asking, notice: Notice) -> None:
-    for plugin in asking.of(notice.point):
-        asking.ask(plugin, notice.point, _nothing, change=notice.change)
-
-
-def _nothing(_answer: object) -> None:
-    """Understand whatever was returned: it means nothing."""
-
-
-def _held(state: CPUState) -> Mapping[tuple[str, str], CPUMask]:
-    return dict(_each_holder(state))
-
-
-def _each_holder(state: CPUState) -> Iterator[tuple[tuple[str, str], CPUMask]]:
-    for uid, cpus in state.pods.items():
-        yield (uid, ""), cpus
-    for uid, containers in state.assignments.items():
-        for container, cpus in containers.items():
-            yield (uid, container), cpus
-
-
-def _notice(point: Point, who: tuple[str, str], cpus: int) -> Notice:
-    return Notice(point, Change(*who, CPUSet(CPUMask(cpus))))
+def _tell(asking: Asking, point: Point, change: Change) -> None:
+    for plugin in asking.of(point):
+        # Whatever is returned means nothing.
+        asking.ask(plugin, point, lambda _answer: None, change=change)

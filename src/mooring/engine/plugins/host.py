@@ -14,11 +14,11 @@ from types import MappingProxyType
 from mooring.engine.core.bits import CPUMask, NUMAMask, mask_of
 from mooring.engine.core.config import PluginChoice, PluginPlacement
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.decision import Endless, Observer
+from mooring.engine.core.decision import AllocationError, Endless, Observer
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.cpumanager.facts import CPUHintsAsked
 from mooring.engine.cpumanager.options import TakeError
-from mooring.engine.cpumanager.policy import AllocationError, CPUsChosen, CPUsWanted, Purpose, StaticPolicy
+from mooring.engine.cpumanager.policy import CPUsChosen, CPUsWanted, Purpose, StaticPolicy
 from mooring.engine.cpumanager.state import CPUState, Reusable
 from mooring.engine.extensions import choosing
 from mooring.engine.extensions.owners import hidden_of_pod
@@ -41,6 +41,7 @@ from mooring.engine.plugins.values import (
     MachineView,
     Selected,
     is_whole,
+    levels_of,
     numa_choice,
     pod_view,
     scored_choice,
@@ -286,7 +287,7 @@ def selected_by(asking: Asking, request: CPURequest) -> CPUsChosen | TakeError |
         for cpu, score in weighted.items():
             scores[cpu] = scores.get(cpu, 0.0) + score
         if weighted and asking.observer is not None:
-            asking.observer(facts.PluginScored(asking.pod, asking.container, plugin.name, _levels(weighted)))
+            asking.observer(facts.PluginScored(asking.pod, asking.container, plugin.name, levels_of(weighted)))
     # The sets that plugins propose, as far as they keep what the host promises
     proposed = []
     seen = MappingProxyType(dict(scores))
@@ -302,17 +303,13 @@ def selected_by(asking: Asking, request: CPURequest) -> CPUsChosen | TakeError |
         # Filters are kept: what they withheld is not taken after all because the rest was awkward. Neither is a core
         # torn apart by the kubelet's average where CPUs were distinguished.
         return TakeError("failed to allocate cpus") if took_part or scores else None
-    proposed = [replace(one, hidden=one.hidden | _siblings(request, one.cpus)) for one in proposed]
+    if request.siblings and request.purpose == Purpose.CONTAINER.value:
+        # Siblings on the chosen cores are hidden; only a container can hide them.
+        for index, one in enumerate(proposed):
+            cores = request.machine.topology.core_siblings(CPUMask(one.cpus))
+            proposed[index] = replace(one, hidden=one.hidden | cores & request.siblings.mask & ~one.cpus)
     best = _best(asking, request, proposed)
     return CPUsChosen(CPUMask(best.cpus), CPUMask(best.hidden))
-
-
-def _levels(scores: Mapping[int, float]) -> dict[float, CPUMask]:
-    """Return score -> mask of the CPUs with it, highest first."""
-    levels: dict[float, CPUMask] = {}
-    for cpu, score in scores.items():
-        levels[score] = CPUMask(levels.get(score, 0) | 1 << cpu)
-    return dict(sorted(levels.items(), reverse=True))
 
 
 def _checked(request: CPURequest, pool: CPUSet) -> Callable[[object], Selected]:
@@ -327,31 +324,15 @@ def _checked(request: CPURequest, pool: CPUSet) -> Callable[[object], Selected]:
             raise BadAnswerError(f"it selected the CPUs {cpus - request.available}, which may not be given")
         if not is_whole(request, cpus | hidden):
             raise BadAnswerError(f"it selected the CPUs {cpus}, which are no whole cores (full-pcpus-only)")
-        _check_hidden(request, pool, selected)
+        if hidden and request.purpose != Purpose.CONTAINER.value:
+            raise BadAnswerError(f"it hides CPUs of a request for {request.purpose}, where only containers can")
+        if hidden & cpus or not hidden <= pool:
+            raise BadAnswerError(f"it hides the CPUs {hidden}, of which some are given or not free")
+        if hidden.mask & ~request.machine.topology.core_siblings(cpus.mask):
+            raise BadAnswerError(f"it hides the CPUs {hidden}, of which some are on other cores")
         return selected
 
     return check
-
-
-def _check_hidden(request: CPURequest, pool: CPUSet, selected: Selected) -> None:
-    """Check that hidden threads are free, and of the cores that were selected."""
-    cpus, hidden = selected.cpus, selected.hidden
-    if not hidden:
-        return
-    if request.purpose != Purpose.CONTAINER.value:
-        raise BadAnswerError(f"it hides CPUs of a request for {request.purpose}, where only containers can")
-    if hidden & cpus or not hidden <= pool:
-        raise BadAnswerError(f"it hides the CPUs {hidden}, of which some are given or not free")
-    cores = [core for core in request.machine.cores.values() if core & cpus]
-    if not hidden <= CPUSet.from_ids(cpu for core in cores for cpu in core):
-        raise BadAnswerError(f"it hides the CPUs {hidden}, of which some are on other cores")
-
-
-def _siblings(request: CPURequest, chosen: int) -> int:
-    """Return those of the siblings that are on the chosen cores; only a container can hide them."""
-    if not request.siblings or request.purpose != Purpose.CONTAINER.value:
-        return 0
-    return request.machine.topology.core_siblings(CPUMask(chosen)) & request.siblings.mask & ~chosen
 
 
 def _of_host(
@@ -374,22 +355,22 @@ def _of_host(
 def _best(asking: Asking, request: CPURequest, proposed: list[facts.Candidate]) -> facts.Candidate:
     """Return the proposal with the highest score; the first one of equal ones."""
     judges = asking.of("score_set")
-    judged = []
+    found: list[dict[str, float]] = []
     for candidate in proposed:
         scores: dict[str, float] = {}
         for plugin in judges:
             if plugin.name in asking.failed:
                 continue
-            score = asking.ask(
-                plugin, "score_set", as_score, request=request, candidate=CPUSet(CPUMask(candidate.cpus))
-            )
+            cpus = CPUSet(CPUMask(candidate.cpus))
+            score = asking.ask(plugin, "score_set", as_score, request=request, candidate=cpus)
             if score is not None:
                 scores[plugin.name] = score * plugin.weight
-        judged.append(replace(candidate, scores=scores or None))
-    # A judge that fails half-way has judged nothing.
-    for candidate_index, candidate in enumerate(judged):
-        kept = {name: score for name, score in (candidate.scores or {}).items() if name not in asking.failed}
-        judged[candidate_index] = replace(candidate, scores=kept or None)
+        found.append(scores)
+    judged = []
+    for candidate, scores in zip(proposed, found, strict=True):
+        # A judge that fails half-way has judged nothing.
+        kept = {name: score for name, score in scores.items() if name not in asking.failed}
+        judged.append(replace(candidate, scores=kept or None))
     best = max(judged, key=lambda one: one.score)
     if asking.observer is not None:
         as_hint = any(plugin.placement is PluginPlacement.HINT_PROVIDER for plugin in asking.choice.plugins)

@@ -16,23 +16,12 @@ from typing import TypeAlias
 
 import pluggy
 
-from mooring.engine.core.config import OutOfTimeError, Work
+from mooring.engine.core.config import ChosenPlugin, OutOfTimeError, Work
 from mooring.engine.core.errors import InputError
 from mooring.engine.plugins.values import POINTS, PROJECT, CPUPluginPoints
-from mooring.lazy import dataclass
 
 GROUP = "mooring.cpu_plugins"
 _OWN = "mooring.engine.plugins.shipped"
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedPlugin:
-    """A plugin, made of its settings."""
-
-    name: str
-    points: Mapping[str, Callable[..., object]]
-    """Extension point -> function that takes its arguments by name."""
-    is_shipped: bool
 
 
 def known_plugins() -> dict[str, str]:
@@ -40,8 +29,8 @@ def known_plugins() -> dict[str, str]:
     return {point.name: _package(point) for point in sorted(_found(), key=lambda point: point.name)}
 
 
-def load_plugin(name: str, settings: Mapping[str, object]) -> LoadedPlugin:
-    """Load a plugin and make it of its settings.
+def load_plugin(name: str, settings: Mapping[str, object]) -> ChosenPlugin:
+    """Load a plugin and make it of its settings; placement and weight are the usual ones.
 
     Raises:
         InputError: there is none of the name, or several, it cannot be loaded, does not take the settings, or is none.
@@ -61,7 +50,7 @@ def load_plugin(name: str, settings: Mapping[str, object]) -> LoadedPlugin:
         raise InputError(error.problem, field=field, remedy=error.remedy) from None
     except Exception as error:  # noqa: BLE001 - a plugin's own code, in which anything may be raised
         raise InputError(f"{name} does not take them: {type(error).__name__}: {error}", field="settings") from None
-    return LoadedPlugin(name, points_of(name, made), point.value.startswith(_OWN))
+    return ChosenPlugin(name, settings, points_of(name, made), is_shipped=point.value.startswith(_OWN))
 
 
 def points_of(name: str, made: object) -> Mapping[str, Callable[..., object]]:

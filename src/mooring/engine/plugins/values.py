@@ -247,11 +247,6 @@ POINTS = (
 """In the order in which they are asked."""
 
 
-MENDED = frozenset({"average-sizes", "claim-loop", "group-loop", "saved-combo"})
-"""Defects of v1.37.1 that give a CPU to two containers, miscount uneven cores or never return. A choice in which
-plugins took part is no kubelet's, so that there is nothing to be equal to."""
-
-
 def kubelet_choice(
     request: CPURequest, cpus: CPUSet, need: int | None = None, *, kept: CPUSet | None = None, exact: bool = False
 ) -> CPUSet | None:
@@ -268,7 +263,7 @@ def kubelet_choice(
         The set (without those kept); None when the rules find none.
     """
     machine = request.machine
-    rules = machine.rules if exact else replace(machine.rules, fixed_defects=machine.rules.fixed_defects | MENDED)
+    rules = machine.rules if exact else machine.rules.mended()
     wanted = request.need if need is None else need
     held = kept.mask if kept is not None else NO_CPUS
     try:
@@ -332,15 +327,12 @@ def scored_choice(request: CPURequest, scores: Mapping[int, float], places: Sequ
 
 
 def _level_by_level(request: CPURequest, scores: Mapping[int, float], places: Sequence[CPUSet]) -> CPUSet | None:
-    levels: dict[float, int] = {}
-    for cpu in request.available:
-        score = scores.get(cpu, 0.0)
-        levels[score] = levels.get(score, 0) | 1 << cpu
+    levels = levels_of({cpu: scores.get(cpu, 0.0) for cpu in request.available})
     taken = CPUSet()
     for place in (*places, request.available):
-        for _, mask in sorted(levels.items(), reverse=True):
+        for mask in levels.values():
             missing = request.need - len(taken)
-            open_here = (CPUSet(CPUMask(mask)) & place) - taken
+            open_here = (CPUSet(mask) & place) - taken
             if not missing or not open_here:
                 continue
             if len(open_here) <= missing:
@@ -351,6 +343,14 @@ def _level_by_level(request: CPURequest, scores: Mapping[int, float], places: Se
                 return None
             taken |= more
     return taken if len(taken) == request.need else None
+
+
+def levels_of(scores: Mapping[int, float]) -> dict[float, CPUMask]:
+    """Return score -> mask of the CPUs with it, highest first."""
+    levels: dict[float, CPUMask] = {}
+    for cpu, score in scores.items():
+        levels[score] = levels.get(score, NO_CPUS) | 1 << cpu
+    return dict(sorted(levels.items(), reverse=True))
 
 
 def machine_view(topology: Topology, rules: TakeRules, facts: CPUFacts) -> MachineView:

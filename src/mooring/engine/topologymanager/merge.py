@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from mooring.engine.core.bits import NO_NODES, NUMAMask, members
 from mooring.engine.core.decision import Cause, Fault, Observer
@@ -221,7 +221,7 @@ def _merged_hint(entries: list[Hints], info: NUMAInfo) -> _Winner:
     """Merge entries whose hints are listed."""
     if not all(entries):
         return _Winner(info.nodes, False, "filtered")
-    common = _common_preferred([(hints.preferred, True in hints.nil) for hints in entries], info.nodes)
+    common = _common_preferred(entries, info.nodes)
     if common:
         return _Winner(NUMAMask(narrowest(info, tuple(common))), True, "preferred", choices=common)
     bound = _size_bound(entries)
@@ -247,11 +247,7 @@ def _merged_wide(entries: Sequence[Entry], info: NUMAInfo) -> _Winner:
     return _Winner(info.nodes, False, "nothing", bound)
 
 
-_Offer: TypeAlias = tuple[Collection[int], bool]
-"""The masks that one entry prefers, and whether it also has a preferred hint without a mask."""
-
-
-def _common_preferred(offers: list[_Offer], nodes: int) -> set[int]:
+def _common_preferred(entries: list[Hints], nodes: int) -> set[int]:
     """Return the non-empty masks of permutations that are preferred as a whole.
 
     A permutation is preferred when all its hints are and all its masks are equal. So mask m is among them when every
@@ -259,13 +255,13 @@ def _common_preferred(offers: list[_Offer], nodes: int) -> set[int]:
     without a mask.
     """
     masks: set[int] | None = None
-    for preferred, any_node in offers:
-        if not any_node:
-            masks = set(preferred) if masks is None else masks.intersection(preferred)
+    for hints in entries:
+        if True not in hints.nil:
+            masks = set[int](hints.preferred) if masks is None else masks.intersection(hints.preferred)
             if not masks:
                 return set()
     if masks is None:
-        masks = {nodes}.union(*(preferred for preferred, _ in offers))
+        masks = {nodes}.union(*(hints.preferred for hints in entries))
     return {mask & nodes for mask in masks if mask & nodes}
 
 
@@ -276,9 +272,7 @@ def _size_bound(entries: list[Hints]) -> int:
     """
     bound = 0
     for hints in entries:
-        sizes = [mask.bit_count() for mask in (*hints.preferred, *hints.others)]
-        if sizes:
-            bound = max(bound, min(sizes))
+        bound = max(bound, min((mask.bit_count() for mask in (*hints.preferred, *hints.others)), default=0))
     return bound
 
 
@@ -289,7 +283,11 @@ def _best_reachable(entries: list[Hints], info: NUMAInfo, bound: int) -> tuple[i
     then above it the smaller first (compareHints of v1.37.1, both hints not preferred).
     """
     width = info.nodes.bit_length()
-    lists = [_masks(hints, info.nodes) for hints in entries if hints.preferred or hints.others]
+    lists: list[list[int]] = []
+    for hints in entries:
+        if hints.preferred or hints.others:
+            masks: list[int] = [mask & info.nodes for mask in (*hints.preferred, *hints.others)]
+            lists.append([*masks, info.nodes] if hints.nil else masks)
     if not lists:
         return info.nodes, {info.nodes}
     sizes = [*range(min(bound, width), 0, -1), *range(bound + 1, width + 1)]
@@ -320,8 +318,3 @@ def _best_of_family(reachable: int, info: NUMAInfo, sizes: list[int]) -> int:
         if found:
             return best_of_size(info, tuple(members(found)))
     return 0
-
-
-def _masks(hints: Hints, nodes: int) -> list[int]:
-    masks: list[int] = [mask & nodes for mask in (*hints.preferred, *hints.others)]
-    return [*masks, nodes] if hints.nil else masks

@@ -62,7 +62,10 @@ def merge_hints(
             f"unknown policy: {quote(str(policy))}", field="policy", remedy=f"use one of {', '.join(POLICIES)}"
         )
     info = _without_distances(_nodes_mask(numa_nodes))
-    if options and _parsed(options).prefer_closest and policy not in (NONE, SINGLE_NUMA_NODE):
+    parsed = parse_options(options) if options else _NO_OPTIONS
+    if isinstance(parsed, Fault):
+        raise InputError(parsed.text, field="options")
+    if parsed.prefer_closest and policy not in (NONE, SINGLE_NUMA_NODE):
         if not isinstance(distances, Sequence) or len(distances) != len(numa_nodes):
             raise InputError(
                 "prefer-closest-numa-nodes needs one row of distances for each NUMA node",
@@ -77,6 +80,7 @@ def merge_hints(
     return _result(merged.hint.mask, preferred=merged.hint.preferred, admitted=merged.admitted)
 
 
+_NO_OPTIONS = TopologyOptions()
 # Merging small lists takes microseconds, and making each of these frozen values one of them; few differ.
 _without_distances = lru_cache(maxsize=64)(NUMAInfo)
 
@@ -84,13 +88,6 @@ _without_distances = lru_cache(maxsize=64)(NUMAInfo)
 @lru_cache(maxsize=1024)
 def _result(mask: NUMAMask | None, *, preferred: bool, admitted: bool) -> MergeResult:
     return MergeResult(Hint(mask, preferred).numa, preferred, admitted)
-
-
-def _parsed(options: Mapping[str, str]) -> TopologyOptions:
-    parsed = parse_options(options)
-    if isinstance(parsed, Fault):
-        raise InputError(parsed.text, field="options")
-    return parsed
 
 
 def _row(row: Any) -> tuple[int, ...]:

@@ -1,113 +1,30 @@
-"""Running pods that move from node to node, one after another, and back again while a plan is searched.
+"""The fewest moves of running pods that make room for more replicas.
 
 A move is an eviction at one node and an admission at another: the engine decides the admission before the eviction
 counts, so that no move leaves fewer admitted pods than before.
 
-How many pods of one kind a node takes, and what keeps it from taking one more.
-
-Equal pods do not disturb nodes other than their own, so that the number of a cluster is the sum over its nodes,
-whichever way a scheduler distributes them.
-
-Pods that lose their node: where the scheduler and the nodes' kubelets let their replacements run, or why not.
+Every sequence of one move is tried, then every sequence of two, and so on: the first that makes room for all has the
+fewest moves. No pod moves twice, because its replacement is another pod. Beyond :data:`MOST_TRIALS` the search is
+bounded: one node after another is freed of few pods, and the answer says so, with the number of moves below which none
+was left untried.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations, islice, product
+from typing import Final, TypeAlias
 
-from mooring.explanations.codes import page
 from mooring.fleet.cluster import PodDemand
-from mooring.fleet.documents import CausePart, RelocatedPart, WaitCausePart
 from mooring.fleet.live_objects import LivePod
 from mooring.fleet.nodes import Nodes
-from mooring.fleet.scheduler.scheduler import Scheduler
-from mooring.fleet.scheduler.strategy import feasible as passing
-from mooring.fleet.scheduler.strategy import friendly
+from mooring.fleet.scheduler.strategy import feasible, friendly
 from mooring.fleet.scheduler.table import PODS
 
-_CONSTRAINTS: Final = "taints, node selector or node affinity"
-_RELATIONS: Final = "affinity to pods or spread constraints"
-
-
-def room(nodes: Nodes, place: int, asked: PodDemand, most: int) -> int:
-    """Return how many pods a node would take, one after another.
-
-    Args:
-        nodes: of the cluster; not changed.
-        place: of the node.
-        asked: what each of them asks.
-        most: more are not counted.
-    """
-    table = nodes.table
-    if not (table.willing(asked)[place] and friendly(table, asked)[place]):
-        return 0
-    count = min(most, _by_sums(nodes, place, asked))
-    if asked.plain:
-        return count
-    state = nodes.at[place]
-    for taken in range(count):
-        prediction, state, _ = nodes.states.admit(state, asked.shape)
-        if not prediction.admitted:
-            return taken
-    return count
-
-
-def _by_sums(nodes: Nodes, place: int, asked: PodDemand) -> int:
-    table = nodes.table
-    count = int(table.offered[table.resources[PODS], place] - table.used[table.resources[PODS], place])
-    for name, amount in asked.requests.items():
-        if amount <= 0:
-            continue
-        row = table.resources.get(name)
-        free = 0 if row is None else int(table.offered[row, place] - table.used[row, place])
-        count = min(count, free // amount)
-    return max(count, 0)
-
-
-def obstacle(nodes: Nodes, place: int, asked: PodDemand) -> tuple[str, str] | None:
-    """Return why a node does not take a pod, with the code where its managers would refuse it; None when it does."""
-    table = nodes.table
-    member = table.members[place]
-    if not table.open[place]:
-        return (member.now.closed if member.now is not None else "") or "drained", ""
-    if (needed := asked.fields.features) and (undeclared := needed - member.group.declared):
-        return f"does not declare {', '.join(sorted(undeclared))}", ""
-    if not table.allowed(asked.fields)[place]:
-        return _CONSTRAINTS, ""
-    if not friendly(table, asked)[place]:
-        return _RELATIONS, ""
-    if lacking := table.lacking(asked, place):
-        return f"too little free {lacking}", ""
-    prediction = nodes.would(place, asked)
-    return None if prediction.admitted else (page(prediction.code).title, prediction.code)
-
-
-def causes(nodes: Nodes, asked: PodDemand) -> list[CausePart]:
-    """Return why nodes do not take one more pod, the causes that concern most nodes first."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for place, member in enumerate(nodes.table.members):
-        if (cause := obstacle(nodes, place, asked)) is not None:
-            found.setdefault(cause, []).append(member.name)
-    ordered = sorted(found.items(), key=lambda entry: (-len(entry[1]), entry[0][0]))
-    return [CausePart(*cause, names) for cause, names in ordered]
-
-
-def cause_words(cause: CausePart | WaitCausePart) -> str:
-    """Return a cause with its code, where it has one."""
-    return f"{cause.text} ({cause.code})" if cause.code else cause.text
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """A pod that is evicted, and made anew on another node."""
-
-    pod: LivePod
-    source: int
-    """Place of the node that it leaves."""
-    target: int
-    """Place of the node that takes it."""
+Move: TypeAlias = tuple[LivePod, int, int]
+"""A pod that is evicted and made anew on another node; the places of the node that it leaves and of the one that takes
+it."""
 
 
 class MovingPods:
@@ -129,19 +46,15 @@ class MovingPods:
         self._at = {
             uid: (places[pod.node], nodes.pods[places[pod.node]][pod.name].place) for uid, pod in self.pods.items()
         }
-        self._rooms = [self._room(place) for place in range(len(nodes.table.members))]
+        self.rooms = [self._room(place) for place in range(len(nodes.table.members))]
+        """How many replicas fit on each node."""
         self.trials = 0
         """Moves that were tried."""
 
     @property
     def total(self) -> int:
         """How many replicas fit now; those beyond what is wanted are not counted at a node."""
-        return sum(self._rooms)
-
-    @property
-    def rooms(self) -> Sequence[int]:
-        """How many replicas fit on each node."""
-        return self._rooms
+        return sum(self.rooms)
 
     def place_of(self, uid: str) -> int:
         """Return the place of the node of a pod."""
@@ -154,15 +67,15 @@ class MovingPods:
 
     def targets(self, pod: LivePod) -> Iterator[int]:
         """Yield the nodes by whose sums and labels a pod could be there."""
-        feasible = passing(self.nodes.table, pod.asked)
+        passing = feasible(self.nodes.table, pod.asked)
         here = self._at[pod.uid][0]
-        return (place for place in range(len(feasible)) if feasible[place] and place != here)
+        return (place for place in range(len(passing)) if passing[place] and place != here)
 
     def waste(self, target: int) -> tuple[int, int]:
         """Order targets: those on which no replica fits first, the fullest of equal ones before others."""
         table = self.nodes.table
         free = table.row(table.offered, "cpu")[target] - table.row(table.used, "cpu")[target]
-        return self._rooms[target], int(free)
+        return self.rooms[target], int(free)
 
     def room_without(self, place: int, pods: Sequence[LivePod]) -> int:
         """Return how many replicas would fit on a node without some of its pods."""
@@ -177,11 +90,11 @@ class MovingPods:
 
     def would_lose(self, pod: LivePod, target: int) -> bool:
         """Tell whether a node would have room for fewer replicas with a pod that it takes."""
-        before = self._rooms[target]
+        before = self.rooms[target]
         undo = self.try_move(pod, target) if before else None
         if undo is None:
             return False
-        lost = self._rooms[target] < before
+        lost = self.rooms[target] < before
         undo()
         return lost
 
@@ -194,18 +107,18 @@ class MovingPods:
         self.trials += 1
         nodes = self.nodes
         source, held = self._at[pod.uid]
-        before = nodes.at[source], nodes.at[target], self._rooms[source], self._rooms[target]
+        before = nodes.at[source], nodes.at[target], self.rooms[source], self.rooms[target]
         prediction, name = nodes.admit(target, pod.asked)
         if not prediction.admitted:
             return None
         nodes.remove(source, pod.asked, held)
         self._at[pod.uid] = target, name
-        self._rooms[source], self._rooms[target] = self._room(source), self._room(target)
+        self.rooms[source], self.rooms[target] = self._room(source), self._room(target)
 
         def undo() -> None:
             nodes.table.remove(target, pod.asked)
             nodes.table.add(source, pod.asked)
-            nodes.at[source], nodes.at[target], self._rooms[source], self._rooms[target] = before
+            nodes.at[source], nodes.at[target], self.rooms[source], self.rooms[target] = before
             self._at[pod.uid] = source, held
 
         return undo
@@ -215,54 +128,195 @@ class MovingPods:
         return tuple(place for place, _ in self._at.values()), tuple(state.key for state in self.nodes.at)
 
     def _room(self, place: int) -> int:
-        return room(self.nodes, place, self.asked, self.most)
+        """Return how many replicas a node would take, one after another.
+
+        Equal pods do not disturb nodes other than their own, so that the number of a cluster is the sum over its nodes,
+        whichever way a scheduler distributes them.
+        """
+        table, asked = self.nodes.table, self.asked
+        if not (table.willing(asked)[place] and friendly(table, asked)[place]):
+            return 0
+        count = self.most
+        for name, amount in ((PODS, 1), *asked.requests.items()):
+            if amount > 0:
+                row = table.resources.get(name)
+                free = 0 if row is None else int(table.offered[row, place] - table.used[row, place])
+                count = min(count, free // amount)
+        state = self.nodes.at[place]
+        for taken in range(0 if asked.plain else count):
+            prediction, state, _ = self.nodes.states.admit(state, asked.shape)
+            if not prediction.admitted:
+                return taken
+        return max(count, 0)
 
 
-MOVES, WAITS, REFUSED, LOST, HELD, STAYS = "moves", "waits", "refused", "lost", "held", "stays"
-"""Outcomes of :class:`RelocatedPart`."""
-FAILURES = (WAITS, REFUSED, LOST, HELD)
-"""What a drain or an upgrade should not come to."""
+MOST_TRIALS: Final = 20_000
+"""Moves that the exhaustive search tries."""
+_LONGEST: Final = 12
+"""Moves of the longest sequence that is searched exhaustively."""
+_TOGETHER: Final = 3
+"""Pods of one node that the bounded search moves for one gain."""
+_COMBINATIONS: Final = 200
+"""Sets of pods of one node that the bounded search tries."""
+_TARGETS: Final = 100
+"""Nodes to which the bounded search tries to move a pod."""
 
 
-def relocated_part(
-    pod: LivePod,
-    outcome: str,
-    source: str,
-    target: str = "",
-    code: str = "",
-    causes: Sequence[CausePart] = (),
-    elsewhere: Sequence[str] = (),
-) -> RelocatedPart:
-    """Return what becomes of a pod."""
-    return RelocatedPart(pod.name, pod.uid, outcome, source, target, code, [*causes], [*elsewhere])
+@dataclass(frozen=True, slots=True)
+class MovePlan:
+    """Moves, and what they come to."""
+
+    moves: tuple[Move, ...]
+    room: int
+    """Replicas that fit afterwards, at most as many as are wanted."""
+    is_exact: bool
+    """Whether no shorter sequence of moves makes room for as many, and no sequence makes room for more."""
+    at_least: int = 0
+    """Shorter sequences were all tried, and none makes room for all."""
 
 
-def relocated(nodes: Nodes, scheduler: Scheduler, pods: Iterable[tuple[LivePod, str]]) -> list[RelocatedPart]:
-    """Find a place for the replacement of each pod, in the scheduler's order: by priority, then by age.
+class _SpentError(Exception):
+    """The exhaustive search has tried enough."""
+
+
+def fewest_moves(pods: MovingPods, wanted: int, trials: int = MOST_TRIALS) -> MovePlan:
+    """Return the moves after which as many replicas fit as are wanted, or as many as can be.
 
     Args:
-        nodes: of the cluster, without these pods; changed.
-        scheduler: of the cluster.
-        pods: each with the node that it leaves.
+        pods: nodes and pods; not changed in the end.
+        wanted: replicas.
+        trials: moves that the exhaustive search tries.
     """
-    ordered = sorted(pods, key=lambda entry: (-entry[0].pod.priority, entry[0].order))
-    return [_relocated(nodes, scheduler, pod, source) for pod, source in ordered]
+    search = _Search(pods, wanted, pods.trials + trials)
+    best = search.best
+    if len(pods.pods) * len(pods.rooms) > trials:
+        return _bounded(pods, wanted, best, min(1, wanted - best.room))
+    for length in range(_LONGEST + 1):
+        search.begin()
+        try:
+            search.extend(length, ())
+        except _SpentError:
+            return _bounded(pods, wanted, search.best, length)
+        best = search.best
+        if best.room >= wanted or not search.reached:
+            return replace(best, is_exact=True, at_least=len(best.moves))
+    return _bounded(pods, wanted, best, _LONGEST + 1)
 
 
-def _relocated(nodes: Nodes, scheduler: Scheduler, pod: LivePod, source: str) -> RelocatedPart:
-    if not pod.owner:
-        return relocated_part(pod, LOST, source)
-    asked, members = pod.asked, nodes.table.members
-    choice = scheduler.choose(asked)
-    tries = len(members) if choice.refusing else 0
-    # A cycle looks at some of the nodes only; the next one goes on where it ended.
-    while choice.node is None and tries:
-        choice, tries = scheduler.choose(asked), tries - 1
-    if choice.node is None:
-        return relocated_part(pod, WAITS, source, causes=causes(nodes, asked))
-    prediction = nodes.begin(choice.node, pod.name, asked, 0.0)
-    target = members[choice.node].name
-    if prediction.admitted:
-        return relocated_part(pod, MOVES, source, target)
-    elsewhere = [one.name for place, one in enumerate(members) if nodes.takes(place, asked, exactly=True)]
-    return relocated_part(pod, REFUSED, source, target, prediction.code, elsewhere=elsewhere)
+class _Search:
+    """Tries all sequences of a length."""
+
+    def __init__(self, pods: MovingPods, wanted: int, spent: int) -> None:
+        self._pods, self._wanted, self._spent = pods, wanted, spent
+        self.best = MovePlan((), min(pods.total, wanted), is_exact=False)
+        self._known: dict[object, int] = {}
+        self.reached = False
+        """Whether a situation was met that no shorter sequence comes to."""
+        self._before: set[object] = set()
+
+    def begin(self) -> None:
+        """Prepare for a longer length."""
+        self._before |= set(self._known)
+        self._known, self.reached = {}, False
+
+    def extend(self, left: int, moves: tuple[Move, ...]) -> None:
+        """Try all sequences that begin with some moves.
+
+        Raises:
+            _SpentError: enough was tried.
+        """
+        signature = self._pods.signature()
+        if self._known.get(signature, -1) >= left:
+            return
+        self._known[signature] = left
+        if left == 0:
+            self.reached |= signature not in self._before
+            room = min(self._pods.total, self._wanted)
+            if room > self.best.room:
+                self.best = MovePlan(moves, room, is_exact=False)
+            return
+        moved = {pod.uid for pod, *_ in moves}
+        for pod in self._pods.pods.values():
+            if pod.uid in moved:
+                continue
+            for target in self._pods.targets(pod):
+                if self._pods.trials >= self._spent:
+                    raise _SpentError
+                source = self._pods.place_of(pod.uid)
+                undo = self._pods.try_move(pod, target)
+                if undo is None:
+                    continue
+                try:
+                    self.extend(left - 1, (*moves, (pod, source, target)))
+                finally:
+                    undo()
+                if self.best.room >= self._wanted:
+                    return
+
+
+def _bounded(pods: MovingPods, wanted: int, found: MovePlan, at_least: int) -> MovePlan:
+    """Free one node after another, of one pod first, then of two, then of three.
+
+    Returns what was found before if that is better.
+    """
+    moves: list[Move] = []
+    undone: list[Callable[[], None]] = []
+    progress = True
+    while progress and pods.total < wanted:
+        progress = False
+        for count, place in product(range(1, _TOGETHER + 1), range(len(pods.rooms))):
+            if pods.total >= wanted:
+                break
+            freed = _freed(pods, place, count, {pod.uid for pod, *_ in moves})
+            progress |= bool(freed)
+            moves += (move for move, _ in freed)
+            undone += (undo for _, undo in freed)
+    room = min(pods.total, wanted)
+    for undo in reversed(undone):
+        undo()
+    if (room, -len(moves)) <= (found.room, -len(found.moves)):
+        return replace(found, at_least=at_least)
+    return MovePlan(tuple(moves), room, is_exact=room >= wanted and len(moves) <= at_least, at_least=at_least)
+
+
+def _freed(pods: MovingPods, place: int, count: int, moved: Collection[str]) -> list[tuple[Move, Callable[[], None]]]:
+    """Move a number of pods away from a node so that more replicas fit; return the moves, none where that fails."""
+    before = pods.total
+    here = [pod for pod in pods.pods_on(place) if pod.uid not in moved]
+    for chosen in islice(combinations(here, count), _COMBINATIONS):
+        if pods.room_without(place, chosen) <= pods.rooms[place]:
+            continue
+        made: list[tuple[Move, Callable[[], None]]] = []
+        for pod in chosen:
+            step = _moved(pods, pod)
+            if step is None:
+                break
+            made.append(((pod, place, step[0]), step[1]))
+        if len(made) == count and pods.total > before:
+            return made
+        for _, undo in reversed(made):
+            undo()
+    return []
+
+
+def _moved(pods: MovingPods, pod: LivePod) -> tuple[int, Callable[[], None]] | None:
+    """Move a pod to a node that takes it and loses little room by it; None when none of those tried takes it.
+
+    Nodes without any room lose none, and are tried first, the fullest before others.
+    """
+    best: tuple[int, int] | None = None
+    for target in islice(sorted(pods.targets(pod), key=pods.waste), _TARGETS):
+        before = pods.rooms[target]
+        undo = pods.try_move(pod, target)
+        if undo is None:
+            continue
+        lost = before - pods.rooms[target]
+        if not lost:
+            return target, undo
+        undo()
+        if best is None or lost < best[0]:
+            best = lost, target
+    if best is None:
+        return None
+    undo = pods.try_move(pod, best[1])
+    return None if undo is None else (best[1], undo)

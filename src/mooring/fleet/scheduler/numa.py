@@ -77,7 +77,7 @@ class NUMAMatch:
             if place is None:
                 return False
             if stays:
-                _take(free[place], asked)
+                _take(free, (place,), asked)
         return True
 
     def _score(self, state: SharedState, shape: PodShape) -> int:
@@ -88,7 +88,9 @@ class NUMAMatch:
         if state.kubelet.settings.config.topology_manager_policy != "single-numa-node":
             return 0
         free, by_zone = self._free(state), _BY_ZONE[self._scoring]
-        return int(fmean(_least([by_zone(asked, amounts) for amounts in free]) for asked, _ in _parts(state, shape)))
+        every = ([by_zone(asked, amounts) for amounts in free] for asked, _ in _parts(state, shape))
+        # The least score of the NUMA nodes on which a part fits
+        return int(fmean(min(filter(None, scores), default=0) for scores in every))
 
     def _fewest_nodes(self, state: SharedState, shape: PodShape) -> int:
         free, zones = self._free(state), self._zones_of(state)
@@ -101,7 +103,7 @@ class NUMAMatch:
                 return 0
             places, is_nearest = found
             most, nearest = max(most, len(places)), nearest and is_nearest
-            _take_from(free, places, asked)
+            _take(free, places, asked)
         if not most:
             return _BEST
         step = _BEST // _MOST_NODES
@@ -148,13 +150,7 @@ def _suits(shape: PodShape, asked: Amounts, zone: Amounts, every: Sequence[Amoun
     return True
 
 
-def _take(zone: Amounts, asked: Amounts) -> None:
-    for name, amount in asked.items():
-        if name in zone:
-            zone[name] -= amount
-
-
-def _take_from(free: Sequence[Amounts], places: Sequence[int], asked: Amounts) -> None:
+def _take(free: Sequence[Amounts], places: Sequence[int], asked: Amounts) -> None:
     for name, amount in asked.items():
         left = amount
         for place in places:
@@ -162,11 +158,6 @@ def _take_from(free: Sequence[Amounts], places: Sequence[int], asked: Amounts) -
             if name in free[place]:
                 free[place][name] -= taken
             left -= taken
-
-
-def _least(scores: Sequence[int]) -> int:
-    """Return the least score of the NUMA nodes on which the pod fits."""
-    return min((one for one in scores if one), default=0)
 
 
 def _units(name: str, amount: int) -> int:
@@ -205,17 +196,16 @@ def _fewest(
     for size in range(1, len(free) + 1):
         every = list(combinations(range(len(free)), size))
         nearest = min(_distance(zones, places) for places in every)
-        fitting = [places for places in every if _enough(shape, asked, [free[place] for place in places])]
+        fitting = [
+            places
+            for places in every
+            if shape.pod.qos is not QoS.GUARANTEED
+            or all(sum(free[place].get(name, 0) for place in places) >= amount for name, amount in asked.items())
+        ]
         if fitting:
             best = min(fitting, key=lambda places: _distance(zones, places))
             return best, _distance(zones, best) == nearest
     return None
-
-
-def _enough(shape: PodShape, asked: Amounts, zones: Sequence[Amounts]) -> bool:
-    return all(sum(zone.get(name, 0) for zone in zones) >= amount for name, amount in asked.items()) or (
-        shape.pod.qos is not QoS.GUARANTEED
-    )
 
 
 def _distance(zones: Sequence[Zone], places: Sequence[int]) -> float:

@@ -25,7 +25,7 @@ from collections import Counter, deque
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -113,21 +113,8 @@ _NEVER_NEGATIVE: Final = 2**31
 """Added to priorities in sums, so that fewer victims are better where priorities are negative."""
 
 
-@dataclass(frozen=True, slots=True)
-class Preemption:
-    """A node for a pod, and the pods that have to leave it."""
-
-    node: int
-    victims: tuple[PlacedPod, ...]
-    """The most important first."""
-
-    @property
-    def cost(self) -> tuple[int, int, int, float]:
-        """What is compared among nodes; less is better."""
-        highest = self.victims[0].asked.priority
-        total = sum(one.asked.priority + _NEVER_NEGATIVE for one in self.victims)
-        earliest = min(one.since for one in self.victims if one.asked.priority == highest)
-        return highest, total, len(self.victims), -earliest
+Preemption: TypeAlias = tuple[int, tuple[PlacedPod, ...]]
+"""The place of a node for a pod, and the pods that have to leave it, the most important first."""
 
 
 def preempt(nodes: Nodes, asked: PodDemand, draw: random.Random, *, exactly: bool) -> Preemption | None:
@@ -144,7 +131,7 @@ def preempt(nodes: Nodes, asked: PodDemand, draw: random.Random, *, exactly: boo
         return None
     found = candidates(nodes.table, nodes.pods, asked, np.roll(possible, -draw.randrange(len(possible))))
     if exactly:
-        found = (one for one in found if _admitted_without(nodes, one, asked))
+        found = (one for one in found if _admitted_without(nodes, *one, asked))
     wanted = max(len(possible) * CANDIDATES_PERCENT // 100, FEWEST_CANDIDATES)
     best = cheapest(list(islice(found, wanted)))
     return best[draw.randrange(len(best))] if best else None
@@ -172,13 +159,18 @@ def candidates(
         lower = sorted((one for one in pods[node].values() if one.asked.priority < asked.priority), key=importance)
         victims = _victims(table, int(node), asked, lower)
         if victims:
-            yield Preemption(int(node), victims)
+            yield int(node), victims
 
 
 def cheapest(found: Sequence[Preemption]) -> list[Preemption]:
     """Return the best of some candidates; several where they are equal."""
-    least = min((one.cost for one in found), default=None)
-    return [one for one in found if one.cost == least]
+    costs = []
+    for _, victims in found:
+        highest = victims[0].asked.priority
+        total = sum(one.asked.priority + _NEVER_NEGATIVE for one in victims)
+        earliest = min(one.since for one in victims if one.asked.priority == highest)
+        costs.append((highest, total, len(victims), -earliest))
+    return [one for one, cost in zip(found, costs, strict=True) if cost == min(costs)]
 
 
 def importance(pod: PlacedPod) -> tuple[int, float]:
@@ -229,11 +221,11 @@ def _fits(table: NodeTable, node: int, asked: PodDemand, resizes: bool) -> bool:
     return not table.lacking(asked, node) and (resizes or bool(friendly(table, asked)[node]))
 
 
-def _admitted_without(nodes: Nodes, found: Preemption, asked: PodDemand) -> bool:
+def _admitted_without(nodes: Nodes, node: int, victims: Sequence[PlacedPod], asked: PodDemand) -> bool:
     if asked.plain:
         return True
-    state = nodes.at[found.node]
-    for one in found.victims:
+    state = nodes.at[node]
+    for one in victims:
         if one.place:
             state = nodes.states.remove(state, one.place)
     return nodes.states.would(state, asked.shape).admitted

@@ -319,11 +319,13 @@ def scores(table: NodeTable, asked: PodDemand, nodes: Amounts, strategy: Strateg
     """
     counts = table.disliked(asked.fields)[nodes]
     most = counts.max(initial=0)
+    weights = table.preferred(asked.fields)[nodes]
+    heaviest = weights.max(initial=0)
     total: Amounts = (
         RESOURCES_WEIGHT * _resources(table, asked, nodes, strategy)
         + BALANCE_WEIGHT * _balance(table, asked, nodes)
         + TAINT_WEIGHT * (np.full(len(counts), MOST) if most == 0 else MOST - MOST * counts // most)
-        + AFFINITY_WEIGHT * _affinity(table, asked, nodes)
+        + AFFINITY_WEIGHT * (weights if heaviest == 0 else MOST * weights // heaviest)
     )
     index, relations = table.index, asked.relations
     if relations.spread:
@@ -383,11 +385,3 @@ def _balanced(table: NodeTable, asked: PodDemand, nodes: Amounts, requests: list
         used = table.row(table.used, name)[nodes] + amount
         shares.append(np.minimum(used / np.where(offered > 0, offered, 1), 1.0))
     return ((1 - np.abs((shares[0] - shares[1]) / 2)) * MOST).astype(np.int64)
-
-
-def _affinity(table: NodeTable, asked: PodDemand, nodes: Amounts) -> Amounts:
-    if not asked.fields.preferred:
-        return np.zeros(len(nodes), np.int64)
-    weights = table.preferred(asked.fields)[nodes]
-    most = weights.max(initial=0)
-    return weights if most == 0 else MOST * weights // most

@@ -93,7 +93,13 @@ class PodIndex:
             return
         arrays = self._arrays.get(relations)
         if arrays is None:
-            arrays = self._arrays[relations] = self._arrays_of(relations)
+            self._on[relations] = {}
+            arrays = self._arrays[relations] = [
+                found for selectors, found in self._matching.items() if all(map(relations.is_in, selectors))
+            ]
+            arrays += (self.required.setdefault(term, self._zeros()) for term in relations.affinity)
+            arrays += (self.repelling.setdefault(term, self._zeros()) for term in relations.anti_affinity)
+            arrays += (self.preferring.setdefault(term, self._zeros()) for term in relations.preferred)
         on = self._on[relations]
         on[node] = on.get(node, 0) + sign
         for array in arrays:
@@ -105,23 +111,11 @@ class PodIndex:
         if found is None:
             found = self._matching[selectors] = self._zeros()
             for relations, on in self._on.items():
-                if all(relations.is_in(one) for one in selectors):
+                if all(map(relations.is_in, selectors)):
                     for node, count in on.items():
                         found[node] += count
                     self._arrays[relations].append(found)
         return found
-
-    def _arrays_of(self, relations: PodRelations) -> list[Amounts]:
-        self._on[relations] = {}
-        arrays = [
-            found
-            for selectors, found in self._matching.items()
-            if all(relations.is_in(selector) for selector in selectors)
-        ]
-        arrays += (self.required.setdefault(term, self._zeros()) for term in relations.affinity)
-        arrays += (self.repelling.setdefault(term, self._zeros()) for term in relations.anti_affinity)
-        arrays += (self.preferring.setdefault(term, self._zeros()) for term in relations.preferred)
-        return arrays
 
     def _zeros(self) -> Amounts:
         return np.zeros(len(self._members), np.int64)

@@ -17,7 +17,7 @@ from typing import Any, Final
 from mooring.engine.checkpoint.device_file import DeviceRecord
 from mooring.engine.core.machine import Finding, Machine
 from mooring.engine.core.pod import Pod
-from mooring.engine.devicemanager.state import Device, Holdings, Preference
+from mooring.engine.devicemanager.state import Device, DeviceState, Preference
 from mooring.engine.extensions.device_alignment import LocationRules, claimed_devices, dynamic_devices
 from mooring.engine.extensions.owners import pci_address
 from mooring.inputs.configuration.devices import Declared, offered_devices
@@ -50,8 +50,8 @@ def reduced_claims(documents: Iterable[object], pods: Iterable[Mapping[str, Any]
         if one["kind"] == CLAIM:
             if (str(metadata.get("namespace") or "default"), str(metadata.get("name", ""))) in named:
                 results = [only(result, _RESULT) for result in _results(one)]
-                status = {"allocation": {"devices": {"results": results}}} if results else {}
-                claims.append({**kept, "metadata": only(metadata, ("name", "namespace", "uid")), "status": status})
+                inner = only(metadata, ("name", "namespace", "uid"))
+                claims.append({**kept, "metadata": inner, "status": _allocated(results)})
         elif not node or spec.get("nodeName") == node or spec.get("perDeviceNodeSelection") is True:
             devices = spec.get("devices")
             listed = [item for item in devices if isinstance(item, dict)] if isinstance(devices, list) else []
@@ -91,26 +91,26 @@ def anonymous_claims(
     kept = []
     for one in objects:
         metadata = dict(one["metadata"])
+        made = {**one, "metadata": metadata}
         if one["kind"] == CLAIM:
             metadata["name"] = names.setdefault(metadata["name"], f"claim-{len(names) + 1}")
             metadata["namespace"] = spaces.get(metadata.get("namespace", ""), "namespace-0")
-        kept.append(_with_pools({**one, "metadata": metadata}, pools))
+            results = _results(one)
+            for result in results:
+                result["pool"] = pools.get(str(result.get("pool")), result.get("pool"))
+            made["status"] = _allocated(results)
+        else:
+            spec = made["spec"] = dict(one["spec"])
+            pool = part_at(spec, "pool")
+            spec["pool"] = {**pool, "name": pools.get(pool.get("name", ""), pool.get("name", ""))}
+            if spec.get("nodeName") in pools:
+                spec["nodeName"] = pools[spec["nodeName"]]
+        kept.append(made)
     return kept, [pod if pod["status"] else {k: v for k, v in pod.items() if k != "status"} for pod in shown]
 
 
-def _with_pools(one: dict[str, Any], pools: Mapping[str, str]) -> dict[str, Any]:
-    """Return an object with other names of pools and nodes."""
-    if one["kind"] == CLAIM:
-        results = _results(one)
-        for result in results:
-            result["pool"] = pools.get(str(result.get("pool")), result.get("pool"))
-        return {**one, "status": {**one["status"], "allocation": {"devices": {"results": results}}}} if results else one
-    spec = dict(one["spec"])
-    pool = part_at(spec, "pool")
-    spec["pool"] = {**pool, "name": pools.get(pool.get("name", ""), pool.get("name", ""))}
-    if spec.get("nodeName") in pools:
-        spec["nodeName"] = pools[spec["nodeName"]]
-    return {**one, "spec": spec}
+def _allocated(results: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"allocation": {"devices": {"results": results}}} if results else {}
 
 
 def _results(one: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -149,23 +149,10 @@ class DeviceFacts:
     """Its name; empty where it is not known, then slices of all nodes count."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeDevices:
-    """Devices by resource or driver, and what pods hold of them."""
-
-    devices: Mapping[str, tuple[Device, ...]] = field(default_factory=dict)
-    held: Holdings = field(default_factory=dict)
-    """What the device manager gave."""
-    claimed: Holdings = field(default_factory=dict)
-    """What the scheduler gave for claims."""
-    preferences: Mapping[str, Preference] = field(default_factory=dict)
-    findings: tuple[Finding, ...] = ()
-
-
 def node_devices(
     facts: DeviceFacts, machine: Machine, pods: Iterable[Pod], rules: LocationRules | None = None
-) -> NodeDevices:
-    """Return the devices of a node and their holders.
+) -> tuple[DeviceState, tuple[Finding, ...]]:
+    """Return the devices of a node by resource or driver with their holders, and what was odd.
 
     Args:
         facts: what is known.
@@ -194,7 +181,8 @@ def node_devices(
                 gone = ids - {device.id for device in listed}
                 devices[resource] = (*listed, *(Device(one, healthy=False) for one in sorted(gone)))
     known = {name: listed for name, listed in devices.items() if name not in facts.declared}
-    return NodeDevices(dict(sorted(devices.items())), held, claimed, facts.preferences, _findings(known, machine))
+    state = DeviceState(dict(sorted(devices.items())), held, claimed, facts.preferences)
+    return state, _findings(known, machine)
 
 
 def _plugin_devices(facts: DeviceFacts, machine: Machine) -> dict[str, tuple[Device, ...]]:

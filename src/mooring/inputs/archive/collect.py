@@ -29,12 +29,11 @@ from mooring.inputs.configuration.sources import ConfigurationSource
 from mooring.inputs.machines.archive import archive_bytes
 from mooring.inputs.machines.cadvisor_probe import read_problem
 from mooring.inputs.machines.capture import Capture, capture_isolation, capture_machine
-from mooring.inputs.machines.tree import KubeletProcess, Tree
+from mooring.inputs.machines.tree import CPUS, KubeletProcess, Tree
 from mooring.lazy import dataclass, field
 
 ANONYMOUS_NODE: Final = "node-1"
 KUBELET_ROOT: Final = "/var/lib/kubelet"
-_CPUS: Final = "sys/devices/system/cpu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +104,9 @@ def collect(tree: Tree, request: CollectRequest) -> Collection:
     Raises:
         InputError: there is no machine in the tree, or documents that were handed over cannot be used.
     """
-    if not tree.is_dir(_CPUS):
+    if not tree.is_dir(CPUS):
         remedy = "name the root directory of a computer with --root; in a debugging pod it is /host"
-        raise InputError(f"has no {_CPUS}", source=tree.name, field="--root", remedy=remedy)
+        raise InputError(f"has no {CPUS}", source=tree.name, field="--root", remedy=remedy)
     machine = capture_machine(tree)
     isolation = capture_isolation(tree, service_names=not request.anonymous)
     unread = {**machine.unread, **isolation.unread}
@@ -153,15 +152,14 @@ def kubelet_files(
     devices_of_node = _devices(tree, request, claims, unread)
     files: dict[str, bytes] = {}
     parts: list[ArchivePart] = []
-    for name, found in (
+    for name, (found, origin, missing) in (
         (reader.CONFIGURATION_PART, configuration),
         (reader.STATE_PART, states),
         (reader.DEVICES_PART, devices_of_node),
         (reader.PODS_PART, pods),
     ):
-        files |= found.files
-        size = sum(map(len, found.files.values()))
-        parts.append(ArchivePart(name, found.origin if found.files else "", len(found.files), size, found.missing))
+        files |= found
+        parts.append(ArchivePart(name, origin if found else "", len(found), sum(map(len, found.values())), missing))
     return files, parts
 
 
@@ -185,7 +183,7 @@ def _states(tree: Tree, root: str, unread: dict[str, str]) -> reduction.Found:
     if len(files) == 1:
         absent = next(place for place in (reader.CPU_STATE, reader.MEMORY_STATE) if place not in files)
         missing = f"no {absent.rpartition('/')[2]}"
-    return reduction.Found(files, root, missing)
+    return files, root, missing
 
 
 def _pods(request: CollectRequest) -> tuple[reduction.Found, list[dict[str, Any]]]:
@@ -194,7 +192,7 @@ def _pods(request: CollectRequest) -> tuple[reduction.Found, list[dict[str, Any]
     origin = "--pods"
     if not request.pods:
         if request.cluster.pods is None:
-            return reduction.Found({}, "", request.cluster.pods_problem), []
+            return ({}, "", request.cluster.pods_problem), []
         documents, origin = [request.cluster.pods], "kubectl"
     pods: list[dict[str, Any]] = reduction.reduced_pods(documents, request.node)
     claims = reduced_claims([*documents, *request.cluster.dynamic], pods, request.node)
@@ -203,7 +201,7 @@ def _pods(request: CollectRequest) -> tuple[reduction.Found, list[dict[str, Any]
             claims, pods, reduction.made_up_namespaces(pods), {request.node: ANONYMOUS_NODE}
         )
         pods = reduction.anonymous_pods(pods)
-    return reduction.Found({reader.PODS: reader.json_bytes(reduction.pod_list(pods))}, origin, ""), claims
+    return ({reader.PODS: reader.json_bytes(reduction.pod_list(pods))}, origin, ""), claims
 
 
 def _devices(
@@ -238,47 +236,7 @@ def _devices(
     if claims:
         files[reader.CLAIMS] = reader.json_bytes({"apiVersion": "v1", "kind": "List", "items": claims})
         origins.append("claims")
-    return reduction.Found(files, ", ".join(origins), missing)
-
-
-@dataclass(frozen=True, slots=True)
-class OverlaidTree:
-    """A tree with some files in the places that they have in an archive, which count in place of its own."""
-
-    computer: Tree
-    files: Mapping[str, bytes]
-    is_live = False
-
-    @property
-    def name(self) -> str:
-        """See :class:`~mooring.inputs.machines.tree.Tree`."""
-        return self.computer.name
-
-    def read(self, path: str) -> str | None:
-        """See :meth:`~mooring.inputs.machines.tree.Tree.read`."""
-        data = self.files.get(path)
-        return self.computer.read(path) if data is None else data.decode(errors="replace")
-
-    def data(self, path: str) -> bytes | None:
-        """See :meth:`~mooring.inputs.machines.tree.Tree.data`."""
-        data = self.files.get(path)
-        return self.computer.data(path) if data is None else data
-
-    def names(self, path: str) -> tuple[str, ...]:
-        """See :meth:`~mooring.inputs.machines.tree.Tree.names`."""
-        return self.computer.names(path)
-
-    def exists(self, path: str) -> bool:
-        """See :meth:`~mooring.inputs.machines.tree.Tree.exists`."""
-        return path in self.files or self.computer.exists(path)
-
-    def is_dir(self, path: str) -> bool:
-        """See :meth:`~mooring.inputs.machines.tree.Tree.is_dir`."""
-        return self.computer.is_dir(path)
-
-    def place(self, path: str) -> str | None:
-        """See :meth:`~mooring.inputs.machines.tree.Tree.place`."""
-        return path if path in self.files else self.computer.place(path)
+    return files, ", ".join(origins), missing
 
 
 def running_node(tree: Tree, process: KubeletProcess, request: CollectRequest) -> reader.NodeArchive:
@@ -294,6 +252,5 @@ def running_node(tree: Tree, process: KubeletProcess, request: CollectRequest) -
     """
     files, parts = kubelet_files(tree, request, {})
     about = NodeArchiveDocument(node=request.node, kubelet=request.kubelet, parts=parts)
-    return reader.NodeArchive(
-        OverlaidTree(tree, files), about, reader.RunningKubelet(process.number, request.kubelet_root)
-    )
+    kubelet = reader.RunningKubelet(process.number, request.kubelet_root)
+    return reader.NodeArchive(tree, about, kubelet, files=files)

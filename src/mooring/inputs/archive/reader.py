@@ -9,7 +9,7 @@ archive is a snapshot of a machine too, and ``--machine`` takes it.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,7 +34,7 @@ from mooring.inputs.machines.machineinfo_json import parse_machine_info
 from mooring.inputs.machines.tree import Tree, open_tree
 from mooring.inputs.pods.cluster_objects import dynamic_objects
 from mooring.inputs.pods.pod_fields import SUBDOMAIN, check_name
-from mooring.lazy import dataclass, replace
+from mooring.lazy import dataclass, field, replace
 
 TOP: Final = "mooring-node"
 """The folder around everything."""
@@ -112,6 +112,8 @@ class NodeArchive:
     """Where the node is not an archive but a computer: its kubelet."""
     origin: str = ""
     """Where it is neither: where the node is from, for messages."""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """What counts in place of the tree's own, at the places of an archive."""
 
     @property
     def title(self) -> str:
@@ -128,11 +130,11 @@ class NodeArchive:
         Raises:
             InputError: the archive holds none that can be understood.
         """
-        described = self.tree.data(MACHINE_INFO)
+        described = self._data(MACHINE_INFO)
         if described is not None:
             info = parse_machine_info(described, f"{self.tree.name}: {MACHINE_INFO}").info
             return Machine(self.title, info)
-        described = self.tree.data(NODE_TOPOLOGY)
+        described = self._data(NODE_TOPOLOGY)
         if described is not None:
             return replace(machine_in(described, f"{self.tree.name}: {NODE_TOPOLOGY}"), name=self.title)
         if not self.tree.is_dir("sys"):
@@ -215,12 +217,15 @@ class NodeArchive:
         )
         return (*found, *missing)
 
-    def _documents(self, path: str) -> Iterator[Document]:
-        data = self.tree.data(path)
-        return iter(()) if data is None else iter(documents_in(data, f"{self.tree.name}: {path}"))
+    def _data(self, path: str) -> bytes | None:
+        return self.files[path] if path in self.files else self.tree.data(path)
+
+    def _documents(self, path: str) -> list[Document]:
+        data = self._data(path)
+        return [] if data is None else documents_in(data, f"{self.tree.name}: {path}")
 
     def _state(self, path: str) -> str | None:
-        data = self.tree.data(path)
+        data = self._data(path)
         if data is None:
             return None
         if len(data) > SIZE_LIMIT:

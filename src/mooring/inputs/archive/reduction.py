@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import SourcePlace
@@ -19,9 +19,18 @@ from mooring.engine.plugins.shipped import core_kinds, hidden_siblings, isolated
 from mooring.engine.releases.config_fields import CHECKED_FIELDS
 from mooring.inputs.archive.reader import DEVICES, KUBELET_CONFIG, MOORING_CONFIG, json_bytes
 from mooring.inputs.configuration import devices, kubelet_config, mooring_config
-from mooring.inputs.configuration.kubelet_config import API_VERSION, CONFIGZ, KIND, KNOWN, READ
+from mooring.inputs.configuration.kubelet_config import (
+    API_VERSION,
+    CONFIGZ,
+    KIND,
+    KNOWN,
+    READ,
+    FieldPlace,
+    Layer,
+    Tier,
+    merged_layers,
+)
 from mooring.inputs.configuration.kubelet_flags import KubeletFlags
-from mooring.inputs.configuration.layers import FieldPlace, Layer, Tier, merged_layers
 from mooring.inputs.configuration.node_configuration import configuration_of
 from mooring.inputs.configuration.sources import DROP_IN_SUFFIX, ConfigurationSource
 from mooring.inputs.decoding.documents import documents_in
@@ -31,7 +40,6 @@ from mooring.inputs.machines.tree import Tree
 from mooring.inputs.pods.pod_fields import SCALE_DOWN_ANNOTATION, SCALE_DOWN_FIELD
 from mooring.inputs.pods.pods import MIRROR
 from mooring.inputs.pods.workloads import PodObject, pod_objects
-from mooring.lazy import dataclass
 
 _POD_METADATA: Final = ("name", "generateName", "namespace", "uid")
 _ANNOTATIONS: Final = (
@@ -184,13 +192,8 @@ _PLACES: Final = {mooring_config.KIND: MOORING_CONFIG, devices.KIND: DEVICES}
 """Kind -> its place in an archive."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """Files of one part, where they came from, and what is missing."""
-
-    files: Mapping[str, bytes]
-    origin: str = ""
-    missing: str = ""
+Found: TypeAlias = tuple[dict[str, bytes], str, str]
+"""Files of one part, where they came from, and what is missing."""
 
 
 def found_configuration(
@@ -217,9 +220,9 @@ def found_configuration(
             if isinstance(content, dict) and content.get("kind") in _PLACES:
                 files |= {_PLACES[str(content["kind"])]: json_bytes(content)}
         missing = "" if KUBELET_CONFIG in files else f"no {kubelet_config.KIND} in --config"
-        return Found(files, "--config", missing)
+        return files, "--config", missing
     if isinstance(configz, dict) and kubelet_config.is_kubelet_config(configz):
-        return Found(_reduced(configz), "/configz")
+        return _reduced(configz), "/configz", ""
     return _of_files(tree, flags, f"{root}/config.yaml")
 
 
@@ -240,7 +243,7 @@ def _of_files(tree: Tree, flags: KubeletFlags | None, usual: str) -> Found:
         found = _read(tree, path)
         if isinstance(found, str):
             # Half a configuration is worse than none: it looks like one.
-            return Found({}, "", found)
+            return {}, "", found
         layers.append(
             Layer(Tier.FILE if number < files else Tier.DROP_IN, found, partial(FieldPlace, SourcePlace(path)))
         )
@@ -248,7 +251,7 @@ def _of_files(tree: Tree, flags: KubeletFlags | None, usual: str) -> Found:
         layers.append(Layer(Tier.FLAGS, flags.fields, partial(FieldPlace, SourcePlace("the command line"))))
     content = merged_layers(layers, has_file=files > 0)
     origins = [f"/{path.lstrip('/')}" for path in paths[:1]] + (["flags"] if flags and flags.fields else [])
-    return Found(_reduced(content), " and ".join(origins) or "defaults")
+    return _reduced(content), " and ".join(origins) or "defaults", ""
 
 
 def _drop_ins(tree: Tree, folder: str) -> list[str]:

@@ -19,30 +19,113 @@ https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/NodeKubeletCon
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from mooring.engine.core.errors import InputError
-from mooring.inputs.configuration import part as vendors
+from mooring.inputs.configuration.kubelet_config import Layer, Tier
 from mooring.inputs.configuration.kubelet_flags import split_arguments
-from mooring.inputs.configuration.layers import Layer, Tier
-from mooring.inputs.configuration.part import NamedVersion, VendorField, VendorPart, strings_of
 from mooring.inputs.configuration.sources import BOOTSTRAP_OPTIONS
+from mooring.inputs.configuration.vendors import NamedVersion, VendorPart
 from mooring.inputs.decoding.fields import as_mapping, check_version, count_at, list_at, text_at
 
-OWN_NAMES: Final = frozenset({
+_GIB: Final = 2**30
+_MIB: Final = 2**20
+
+_MILLI_RANGES: Final = ((1000, 600), (1000, 100), (2000, 50))
+"""Thousandths of CPUs, and how many of 10,000 parts are reserved; of all further CPUs 25."""
+
+
+def milli_by_ranges(cpus: int) -> int:
+    """Return the thousandths of a CPU that GKE and EKS reserve: 6 % of the first, 1 %, twice 0.5 %, then 0.25 % each.
+
+    Sources: https://cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes;
+    https://github.com/awslabs/amazon-eks-ami, get_cpu_millicores_to_reserve of bootstrap.sh
+
+    >>> [milli_by_ranges(cpus) for cpus in (1, 2, 4, 8, 96)]
+    [60, 70, 80, 90, 310]
+    """
+    return _by_ranges(cpus * 1000, _MILLI_RANGES, 25, 10_000)
+
+
+def _by_ranges(amount: int, ranges: Iterable[tuple[int, int]], rest: int, whole: int) -> int:
+    """Return the sum of the shares of a whole that are reserved in ranges, and in the rest of an amount."""
+    total, left = 0, amount
+    for width, share in ranges:
+        total += min(width, left) * share // whole
+        left -= min(width, left)
+    return total + left * rest // whole
+
+
+_GKE_MEMORY: Final = ((4 * _GIB, 25), (4 * _GIB, 20), (8 * _GIB, 10), (112 * _GIB, 6))
+"""Bytes, and the percentage of them that is reserved; of all further memory 2 %."""
+
+
+def gke_memory(memory: int) -> int:
+    """Return the bytes that GKE reserves of a machine's memory, without the eviction threshold.
+
+    Source: https://cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes
+
+    >>> [gke_memory(gib * 1024**3) // 1024**2 for gib in (4, 8, 16, 128)]
+    [1024, 1843, 2662, 9543]
+    """
+    if memory < _GIB:
+        return 255 * _MIB
+    return _by_ranges(memory, _GKE_MEMORY, 2, 100)
+
+
+_AKS_MILLI: Final = ((1, 60), (2, 100), (4, 140), (8, 180), (16, 260), (32, 420), (64, 740))
+"""CPUs of a node, and the thousandths of a CPU that are reserved."""
+
+
+def aks_milli(cpus: int) -> int:
+    """Return the thousandths of a CPU that AKS reserves; the table's step below where it has no such size.
+
+    Source: https://learn.microsoft.com/azure/aks/node-resource-reservations
+
+    >>> [aks_milli(cpus) for cpus in (2, 8, 20, 96)]
+    [100, 180, 260, 740]
+    """
+    return next((milli for size, milli in reversed(_AKS_MILLI) if cpus >= size), _AKS_MILLI[0][1])
+
+
+def eks_memory(pods: int) -> int:
+    """Return the bytes that EKS reserves on a node that can have so many pods.
+
+    Source: https://github.com/awslabs/amazon-eks-ami, nodeadm/internal/kubelet/config.go
+    (getMemoryMebibytesToReserve), read in November 2026
+
+    >>> eks_memory(58) // 1024**2
+    893
+    """
+    return (255 + 11 * pods) * _MIB
+
+
+def aks_memory(pods: int, memory: int) -> int:
+    """Return the bytes that AKS reserves from Kubernetes 1.29 on; no older kubelet is known here.
+
+    Source: https://learn.microsoft.com/azure/aks/node-resource-reservations, read in November 2026
+
+    >>> [aks_memory(pods, gib * 1024**3) // 1024**2 for pods, gib in ((30, 8), (70, 4))]
+    [650, 1024]
+    """
+    return min((50 + 20 * pods) * _MIB, memory * 25 // 100)
+
+
+_OWN_NAMES: Final = frozenset({
     "containerLogMaxSizeMB", "cpuCfsQuota", "cpuCfsQuotaPeriod", "hardEvictionThreshold", "imageGcHighThreshold",
     "imageGcLowThreshold", "podMaxPids",
 })  # fmt: skip
 """Names that no KubeletConfiguration has."""
-_POLICIES: Final = ("none", "best-effort", "restricted", "single-numa-node")
+POLICIES: Final = ("none", "best-effort", "restricted", "single-numa-node")
+"""Of the topology manager."""
 _AKS_FIELDS: Final = (
-    VendorField("cpuManagerPolicy", "cpuManagerPolicy", ("none", "static")),
-    VendorField("topologyManagerPolicy", "topologyManagerPolicy", _POLICIES),
-    VendorField("cpuCfsQuota", "cpuCFSQuota"),
-    VendorField("cpuCfsQuotaPeriod", "cpuCFSQuotaPeriod"),
-    VendorField("cpuCFSQuota", "cpuCFSQuota"),
-    VendorField("cpuCFSQuotaPeriod", "cpuCFSQuotaPeriod"),
+    ("cpuManagerPolicy", "cpuManagerPolicy", ("none", "static")),
+    ("topologyManagerPolicy", "topologyManagerPolicy", POLICIES),
+    ("cpuCfsQuota", "cpuCFSQuota", ()),
+    ("cpuCfsQuotaPeriod", "cpuCFSQuotaPeriod", ()),
+    ("cpuCFSQuota", "cpuCFSQuota", ()),
+    ("cpuCFSQuotaPeriod", "cpuCFSQuotaPeriod", ()),
 )
 _SIGNALS: Final = {
     "memoryAvailable": "memory.available",
@@ -50,7 +133,6 @@ _SIGNALS: Final = {
     "nodeFsInodesFree": "nodefs.inodesFree",
 }
 _AKS_THRESHOLDS: Final = {"memory.available": "100Mi"}
-_GIB: Final = 2**30
 _SECTION: Final = "kubeletConfig"
 _OF_POOL = """
     agentPoolProfiles availabilityZones currentOrchestratorVersion enableAutoScaling linuxOSConfig linuxOsConfig
@@ -58,7 +140,7 @@ _OF_POOL = """
 """
 _POOL_NAMES: Final = frozenset(_OF_POOL.split())
 """Some names of a node pool, or beside it, that no node system configuration of GKE has."""
-_ONLY_HERE: Final = frozenset({*OWN_NAMES, "failSwapOn", "kubeReserved", "topologyManagerPolicy"}) - {
+_ONLY_HERE: Final = frozenset({*_OWN_NAMES, "failSwapOn", "kubeReserved", "topologyManagerPolicy"}) - {
     "cpuCfsQuota",
     "cpuCfsQuotaPeriod",
 }
@@ -133,20 +215,18 @@ def custom_kubelet_config(part: VendorPart) -> Iterator[Layer]:
     milli, mebibytes = count_at(given, "cpuMillicores", 0), count_at(given, "memoryMB", 0)
     own: dict[str, Any] = {"evictionHard": dict(_AKS_THRESHOLDS)}
     if part.machine is not None:
-        own["kubeReserved"] = {"cpu": f"{vendors.aks_milli(part.machine.num_cores)}m"}
+        own["kubeReserved"] = {"cpu": f"{aks_milli(part.machine.num_cores)}m"}
 
     def memory(fields: Mapping[str, Any]) -> int | None:
         pods, machine = fields.get("maxPods"), part.machine
-        return (
-            vendors.aks_memory(pods, machine.memory_capacity) if isinstance(pods, int) and machine is not None else None
-        )
+        return aks_memory(pods, machine.memory_capacity) if isinstance(pods, int) and machine is not None else None
 
     message = (
         "AKS reserves 50 MB and 20 MB for each of maxPods, at most a quarter of the memory: add maxPods of the node "
         "pool, or kubeReserved.memory, as a drop-in where neither is there"
     )
     yield part.documented(
-        Tier.VENDOR_FILE, own, {"kubeReserved.memory": part.computed(message, memory, vendors.aks_memory(0, _GIB))}
+        Tier.VENDOR_FILE, own, {"kubeReserved.memory": part.computed(message, memory, aks_memory(0, _GIB))}
     )
     yield part.translated(Tier.FILE, "", _AKS_FIELDS)
     thresholds = part.mapping("hardEvictionThreshold")
@@ -203,7 +283,7 @@ def node_config(part: VendorPart) -> Iterator[Layer]:
     except InputError as error:
         raise InputError(error.problem, field=_FLAGS, remedy="write a list such as - --node-labels=a=b") from None
     if listed:
-        yield part.flags(strings_of(listed, _FLAGS))
+        yield part.flags(part.strings(_FLAGS))
 
 
 def bootstrap_script(part: VendorPart) -> Iterator[Layer]:
@@ -224,32 +304,31 @@ def bootstrap_script(part: VendorPart) -> Iterator[Layer]:
 def _own_file(part: VendorPart, *, with_cgroups: bool) -> Layer:
     reserved = {"ephemeral-storage": "1Gi"}
     if part.machine is not None:
-        reserved["cpu"] = f"{vendors.milli_by_ranges(part.machine.num_cores)}m"
+        reserved["cpu"] = f"{milli_by_ranges(part.machine.num_cores)}m"
     fields = {"evictionHard": dict(_EKS_THRESHOLDS), "kubeReserved": reserved, **(_CGROUPS if with_cgroups else {})}
     message = (
         "EKS reserves 255Mi and 11Mi for each pod that the instance type can have, which a NodeConfig does not tell: "
         "maxPods counts, set kubeReserved.memory where the instance type has another number"
     )
-    return part.documented(
-        Tier.VENDOR_FILE, fields, {"kubeReserved.memory": part.computed(message, _eks_memory, vendors.eks_memory(0))}
-    )
 
+    def memory(fields: Mapping[str, Any]) -> int | None:
+        pods = fields.get("maxPods")
+        return eks_memory(pods) if isinstance(pods, int) else None
 
-def _eks_memory(fields: Mapping[str, Any]) -> int | None:
-    pods = fields.get("maxPods")
-    return vendors.eks_memory(pods) if isinstance(pods, int) else None
+    computed = {"kubeReserved.memory": part.computed(message, memory, eks_memory(0))}
+    return part.documented(Tier.VENDOR_FILE, fields, computed)
 
 
 GKE_SECTIONS: Final[frozenset[str]] = frozenset({"kubeletConfig", "linuxConfig"})
 _MEMORY: Final = {"none": "None", "static": "Static"}
 _GKE_FIELDS: Final = (
-    VendorField("cpuManagerPolicy", "cpuManagerPolicy", ("none", "static")),
-    VendorField("topologyManager.policy", "topologyManagerPolicy", _POLICIES),
-    VendorField("topologyManager.scope", "topologyManagerScope", ("container", "pod")),
-    VendorField("cpuCFSQuota", "cpuCFSQuota"),
-    VendorField("cpuCfsQuota", "cpuCFSQuota"),
-    VendorField("cpuCFSQuotaPeriod", "cpuCFSQuotaPeriod"),
-    VendorField("cpuCfsQuotaPeriod", "cpuCFSQuotaPeriod"),
+    ("cpuManagerPolicy", "cpuManagerPolicy", ("none", "static")),
+    ("topologyManager.policy", "topologyManagerPolicy", POLICIES),
+    ("topologyManager.scope", "topologyManagerScope", ("container", "pod")),
+    ("cpuCFSQuota", "cpuCFSQuota", ()),
+    ("cpuCfsQuota", "cpuCFSQuota", ()),
+    ("cpuCFSQuotaPeriod", "cpuCFSQuotaPeriod", ()),
+    ("cpuCfsQuotaPeriod", "cpuCFSQuotaPeriod", ()),
 )
 
 
@@ -261,11 +340,11 @@ def node_system_config(part: VendorPart) -> Iterator[Layer]:
         part.note("", f"GKE {reserved}, which is not known here")
     else:
         message = f"GKE {reserved}, as its documentation says; system pods of GKE are not counted"
-        memory = {"kubeReserved.memory": part.computed(message, lambda _: vendors.gke_memory(machine.memory_capacity))}
-        cpu = {"cpu": f"{vendors.milli_by_ranges(machine.num_cores)}m"}
+        memory = {"kubeReserved.memory": part.computed(message, lambda _: gke_memory(machine.memory_capacity))}
+        cpu = {"cpu": f"{milli_by_ranges(machine.num_cores)}m"}
         yield part.documented(Tier.VENDOR_FILE, {"kubeReserved": cpu}, memory)
     yield part.translated(Tier.FILE, _SECTION, _GKE_FIELDS)
-    policy = text_at(part.mapping(f"{_SECTION}.memoryManager"), "policy")
+    policy = part.text(f"{_SECTION}.memoryManager.policy")
     if not policy:
         return
     path = f"{_SECTION}.memoryManager.policy"
@@ -274,3 +353,10 @@ def node_system_config(part: VendorPart) -> Iterator[Layer]:
     computed = {"reservedMemory": part.computed(message)} if policy.lower() == "static" else {}
     fields = {"memoryManagerPolicy": _MEMORY[policy.lower()]}
     yield Layer(Tier.FILE, fields, lambda _: part.place(path), part.vendor, computed=computed)
+
+
+def has_aks_names(content: Mapping[str, Any]) -> bool:
+    """Tell whether a document without a kind is a custom kubelet configuration."""
+    reserved = content.get("kubeReserved")
+    inner = isinstance(reserved, Mapping) and not {"cpuMillicores", "memoryMB"}.isdisjoint(reserved)
+    return inner or not _OWN_NAMES.isdisjoint(content)

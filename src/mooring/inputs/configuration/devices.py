@@ -271,10 +271,8 @@ class ResourcesDump:
 
 def _member(content: Any, name: str, default: Any) -> Any:
     """Return a member in the spelling of protobuf, of its JSON or of Go; a number may be left out where it is 0."""
-    for key, value in content.items() if isinstance(content, dict) else ():
-        if key.replace("_", "").lower() == name and isinstance(value, type(default)):
-            return value
-    return default
+    value = _of(content, name)
+    return value if isinstance(value, type(default)) else default
 
 
 def listed_resources(content: Any) -> ResourcesDump | None:

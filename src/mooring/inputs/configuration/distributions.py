@@ -31,55 +31,57 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from functools import reduce
 from itertools import combinations
+from operator import add
 from typing import Any, Final
 
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding, SourcePlace
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
-from mooring.inputs.configuration.kubelet_config import KIND
-from mooring.inputs.configuration.layers import FieldPlace, Layer, Tier
-from mooring.inputs.configuration.part import NamedVersion, VendorPart, pairs_of, strings_of
+from mooring.inputs.configuration.clouds import POLICIES
+from mooring.inputs.configuration.kubelet_config import KIND, FieldPlace, Layer, Tier
+from mooring.inputs.configuration.vendors import (
+    NamedVersion,
+    VendorPart,
+)
 from mooring.inputs.decoding import fields as reading
 from mooring.inputs.decoding.api_fields import UNKNOWN_CONFIGURATION_FIELD
-from mooring.inputs.decoding.fields import as_mapping, list_at, mapping_at, name_at, text_at, within
+from mooring.inputs.decoding.fields import each_at, list_at, mapping_at, name_at, text_at, within
 
-KUBEADM_GROUP: Final = "kubeadm.k8s.io/"
-NODE_KINDS: Final[tuple[str, ...]] = ("InitConfiguration", "JoinConfiguration")
-CLUSTER_KIND: Final = "ClusterConfiguration"
-OTHER_KINDS: Final[tuple[str, ...]] = ("ResetConfiguration", "UpgradeConfiguration")
+KUBEADM: Final = "kubeadm.k8s.io/"
 _ARGUMENTS: Final = "nodeRegistration.kubeletExtraArgs"
-_KUBEADM_VERSIONS: Final = ("v1beta3", "v1beta4")
+_KUBEADM_VERSIONS: Final = {
+    "v1beta3": (dict, "must be a mapping of names to values in v1beta3", f"write apiVersion: {KUBEADM}v1beta4"),
+    "v1beta4": (list, "must be a list of names and values in v1beta4", "write - {name: max-pods, value: '110'}"),
+}
+"""Version -> form of the arguments, and what is said of the other's."""
 _RELEASE: Final = "kubernetesVersion"
 _LABEL: Final = re.compile(r"(?:latest|stable)(?:-1(\.\d+)?)?")
 
 
 def kubeadm_node(part: VendorPart) -> Iterator[Layer]:
     """Yield the flags that kubeadm passes to the kubelet of a node."""
-    version = text_at(part.content, "apiVersion").removeprefix(KUBEADM_GROUP)
+    version = part.text("apiVersion").removeprefix(KUBEADM)
     if version not in _KUBEADM_VERSIONS:
-        remedy = f"write {' or '.join(KUBEADM_GROUP + one for one in _KUBEADM_VERSIONS)}"
-        raise InputError(f"{KUBEADM_GROUP}{version:.20} is not supported", field="apiVersion", remedy=remedy)
-    given = part.mapping("nodeRegistration").get("kubeletExtraArgs")
-    if isinstance(given, list) and version == "v1beta3":
-        problem = "must be a mapping of names to values in v1beta3"
-        raise InputError(problem, field=_ARGUMENTS, remedy=f"write apiVersion: {KUBEADM_GROUP}v1beta4")
-    if isinstance(given, dict) and version == "v1beta4":
-        problem = "must be a list of names and values in v1beta4"
-        raise InputError(problem, field=_ARGUMENTS, remedy="write - {name: max-pods, value: '110'}")
-    arguments = [] if isinstance(given, list) else pairs_of(given, _ARGUMENTS)
-    for index, entry in enumerate(given if isinstance(given, list) else ()):
-        with within(f"{_ARGUMENTS}[{index}]"):
-            fields = as_mapping(entry)
-            arguments.append((f"--{name_at(fields, 'name')}={text_at(fields, 'value')}", f"{_ARGUMENTS}[{index}]"))
+        remedy = f"write {' or '.join(KUBEADM + one for one in _KUBEADM_VERSIONS)}"
+        raise InputError(f"{KUBEADM}{version:.20} is not supported", field="apiVersion", remedy=remedy)
+    form, problem, remedy = _KUBEADM_VERSIONS[version]
+    registration = part.mapping("nodeRegistration")
+    given = registration.get("kubeletExtraArgs")
+    if isinstance(given, list | dict) and not isinstance(given, form):
+        raise InputError(problem, field=_ARGUMENTS, remedy=remedy)
+    if isinstance(given, list):
+        with within("nodeRegistration"):
+            texts = each_at(
+                registration, "kubeletExtraArgs", lambda one: f"--{name_at(one, 'name')}={text_at(one, 'value')}"
+            )
+        arguments = [(text, f"{_ARGUMENTS}[{index}]") for index, text in enumerate(texts)]
+    else:
+        arguments = part.pairs(_ARGUMENTS)
     if arguments:
         yield part.flags(arguments)
-
-
-def nothing(_part: VendorPart) -> Iterator[Layer]:
-    """Yield nothing: the document is not about the kubelet's configuration."""
-    return iter(())
 
 
 def named_version(part: VendorPart) -> NamedVersion | None:
@@ -88,14 +90,13 @@ def named_version(part: VendorPart) -> NamedVersion | None:
     Raises:
         InputError: the version is no string.
     """
-    text = text_at(part.content, _RELEASE).rpartition("/")[2]
+    text = part.text(_RELEASE).rpartition("/")[2]
     if label := _LABEL.fullmatch(text):
         text = f"1{label[1]}" if label[1] else ""
     return NamedVersion(text, part.place(_RELEASE)) if text else None
 
 
 RANCHER_ARGUMENTS: Final = "kubelet-arg"
-RANCHER_ADDED: Final = "kubelet-arg+"
 _FLAGS = """
     agent-token cluster-cidr cluster-dns cluster-init cni data-dir datastore-endpoint debug disable
     disable-cloud-controller disable-kube-proxy embedded-registry etcd-snapshot-retention flannel-backend
@@ -115,7 +116,7 @@ _MISSPELT: Final = (
 def is_rancher_config(content: dict[str, object]) -> bool:
     """Tell whether a document without kind is a config.yaml of k3s or RKE2."""
     names = {name.removesuffix("+") for name in content}
-    return bool(names & {RANCHER_ARGUMENTS, *_MISSPELT} or names & _FLAGS_OF_K3S) and "kind" not in content
+    return not names.isdisjoint({RANCHER_ARGUMENTS, *_MISSPELT, *_FLAGS_OF_K3S})
 
 
 def rancher_config(part: VendorPart) -> Iterator[Layer]:
@@ -128,16 +129,13 @@ def rancher_config(part: VendorPart) -> Iterator[Layer]:
     yield part.documented(Tier.VENDOR_DROP_IN, {"evictionHard": dict(_K3S_THRESHOLDS)})
     given = [
         (f"--{text.lstrip('-')}", path)
-        for name in (RANCHER_ARGUMENTS, RANCHER_ADDED)
-        for text, path in strings_of(part.content.get(name), name)
+        for name in (RANCHER_ARGUMENTS, f"{RANCHER_ARGUMENTS}+")
+        for text, path in part.strings(name)
     ]
     yield part.flags(given)
 
 
-TALOS_VERSION: Final = "v1alpha1"
-_TALOS_CONFIG: Final = "machine.kubelet.extraConfig"
-_TALOS_ARGUMENTS: Final = "machine.kubelet.extraArgs"
-_IMAGE: Final = "machine.kubelet.image"
+TALOS: Final = "v1alpha1"
 _PROTECTED_FIELDS: Final = (
     "apiVersion", "authentication", "authorization", "cgroupRoot", "kind", "kubeletCgroups", "port",
     "protectKernelDefaults", "resolvConf", "rotateCertificates", "seccompDefault", "staticPodPath", "systemCgroups",
@@ -147,61 +145,51 @@ _PROTECTED_FLAGS: Final = (
 )  # fmt: skip
 _RESERVED: Final = {"cpu": "50m", "pid": "100", "ephemeral-storage": "256Mi"}
 _CONTROL_PLANE: Final = ("controlplane", "init")
-_MACHINE_TYPES: Final = (*_CONTROL_PLANE, "worker", "join")
 
 
 def machine_config(part: VendorPart) -> Iterator[Layer]:
     """Yield Talos' own reservation, the user's configuration and the user's flags."""
-    machine_type = text_at(part.mapping("machine"), "type", "worker")
-    part.check_value("machine.type", machine_type, _MACHINE_TYPES)
-    part.refuse_fields(_TALOS_CONFIG, _PROTECTED_FIELDS)
-    part.refuse_fields(_TALOS_ARGUMENTS, _PROTECTED_FLAGS)
-    if not mapping_at(part.mapping(_TALOS_CONFIG), "systemReserved"):
-        memory = "512Mi" if machine_type in _CONTROL_PLANE else "384Mi"
-        yield part.documented(Tier.VENDOR_FILE, {"systemReserved": {**_RESERVED, "memory": memory}})
-    if part.mapping(_TALOS_CONFIG):
-        yield part.layer(Tier.FILE, _TALOS_CONFIG)
-    arguments = pairs_of(part.mapping("machine.kubelet").get("extraArgs"), _TALOS_ARGUMENTS)
-    if arguments:
-        yield part.flags(arguments)
+    machine_type = part.text("machine.type", "worker")
+    part.check_value("machine.type", machine_type, (*_CONTROL_PLANE, "worker", "join"))
+    memory = "512Mi" if machine_type in _CONTROL_PLANE else "384Mi"
+    reserved = part.documented(Tier.VENDOR_FILE, {"systemReserved": {**_RESERVED, "memory": memory}})
+    yield from _talos_layers(part, "machine.kubelet.extraConfig", "machine.kubelet", reserved)
 
 
 def kubelet_document(part: VendorPart) -> Iterator[Layer]:
     """Yield the same of a document KubeletConfig, which does not tell the type of the machine."""
-    part.refuse_fields("config", _PROTECTED_FIELDS)
-    part.refuse_fields("extraArgs", _PROTECTED_FLAGS)
-    if not part.mapping("config.systemReserved"):
-        message = "Talos reserves 384Mi of memory on workers, 512Mi on others: give the machine's file too"
-        memory = {"systemReserved.memory": part.computed(message)}
-        yield part.documented(Tier.VENDOR_FILE, {"systemReserved": _RESERVED}, memory)
-    yield part.layer(Tier.FILE, "config")
-    arguments = pairs_of(part.content.get("extraArgs"), "extraArgs")
-    if arguments:
+    message = "Talos reserves 384Mi of memory on workers, 512Mi on others: give the machine's file too"
+    memory = {"systemReserved.memory": part.computed(message)}
+    reserved = part.documented(Tier.VENDOR_FILE, {"systemReserved": _RESERVED}, memory)
+    yield from _talos_layers(part, "config", "", reserved)
+
+
+def _talos_layers(part: VendorPart, config: str, section: str, reserved: Layer) -> Iterator[Layer]:
+    flags = f"{section}.extraArgs".lstrip(".")
+    part.refuse_fields(config, _PROTECTED_FIELDS)
+    part.refuse_fields(flags, _PROTECTED_FLAGS)
+    if not part.mapping(f"{config}.systemReserved"):
+        yield reserved
+    # A document KubeletConfig is the kubelet's file, even if it is empty.
+    if part.mapping(config) or not section:
+        yield part.layer(Tier.FILE, config)
+    if arguments := part.pairs(flags):
         yield part.flags(arguments)
 
 
-def machine_version(part: VendorPart) -> NamedVersion | None:
+def image_version(part: VendorPart, path: str) -> NamedVersion | None:
     """Return the version of the kubelet's image, its tag; None without an image or a tag.
 
     Raises:
         InputError: the image is no string.
     """
-    return _tag(part, part.mapping("machine.kubelet"), _IMAGE)
-
-
-def document_version(part: VendorPart) -> NamedVersion | None:
-    """Return the same of a document KubeletConfig; errors as there."""
-    return _tag(part, part.content, "image")
-
-
-def _tag(part: VendorPart, fields: Mapping[str, Any], path: str) -> NamedVersion | None:
-    image = text_at(fields, "image").partition("@")[0]
+    image = part.text(path).partition("@")[0]
     tag = image.rpartition("/")[2].partition(":")[2]
     return NamedVersion(tag, part.place(path)) if tag else None
 
 
-CONFIG_VERSION: Final = "machineconfiguration.openshift.io/v1"
-PROFILE_GROUP: Final = "performance.openshift.io/"
+MACHINE_CONFIG: Final = "machineconfiguration.openshift.io/"
+PROFILE: Final = "performance.openshift.io/"
 _CONFIG: Final = "spec.kubeletConfig"
 _RESERVED_FIELDS: Final = ("cgroupDriver", "clusterDNS", "clusterDomain", "featureGates", "staticPodPath", "failSwapOn")
 """Fields that the machine config operator refuses in a KubeletConfig."""
@@ -209,12 +197,11 @@ _FILE: Final[Mapping[str, Any]] = {"maxPods": 250}
 """What decides of the kubelet's file on every worker."""
 _SYSTEM: Final[Mapping[str, str]] = {"cpu": "500m", "memory": "1Gi", "ephemeral-storage": "1Gi"}
 """What ``--system-reserved`` has where a KubeletConfig says nothing else."""
-_SYSTEM_FLAG: Final = "--system-reserved of its unit"
 
 
 def kubelet_config_object(part: VendorPart) -> Iterator[Layer]:
     """Yield what the machine config operator makes of a KubeletConfig."""
-    reading.check_version(part.content, CONFIG_VERSION, required=True)
+    reading.check_version(part.content, f"{MACHINE_CONFIG}v1", required=True)
     spec = part.mapping("spec")
     given = part.mapping(_CONFIG)
     part.refuse_fields(_CONFIG, _RESERVED_FIELDS)
@@ -240,15 +227,15 @@ def _system_reserved(part: VendorPart, given: Mapping[str, str], path: str) -> L
     fields = {"systemReserved": {name: given.get(name) or default for name, default in _SYSTEM.items()}}
 
     def place(field: str) -> FieldPlace:
-        known = given.get(field.partition(".")[2])
-        return part.place(f"{path}.{field}") if known else FieldPlace(SourcePlace(f"{part.vendor}, {_SYSTEM_FLAG}"), "")
+        if given.get(field.partition(".")[2]):
+            return part.place(f"{path}.{field}")
+        return FieldPlace(SourcePlace(f"{part.vendor}, --system-reserved of its unit"), "")
 
     return Layer(Tier.FLAGS, fields, place, built_in=not given)
 
 
-_POLICIES: Final = ("none", "best-effort", "restricted", "single-numa-node")
 _PAGE_SIZES: Final = ("2M", "1G", "32M", "512M")
-_SNIPPET: Final = "kubeletconfig.experimental"
+_SNIPPET: Final = "metadata.annotations.kubeletconfig.experimental"
 _UNCORE: Final = "kubeletconfig.prefer-align-cpus-by-uncorecache"
 _THRESHOLDS: Final = {
     "memory.available": "100Mi",
@@ -262,11 +249,40 @@ _EACH_RESERVED: Final = "500Mi"
 
 def performance_profile(part: VendorPart) -> Iterator[Layer]:
     """Yield what the node tuning operator makes of a PerformanceProfile."""
-    if not text_at(part.content, "apiVersion").startswith(PROFILE_GROUP):
-        raise InputError("is not supported", field="apiVersion", remedy=f"write {PROFILE_GROUP}v2")
-    # The profile's sets are checked as the operator does.
-    cpu = part.mapping("spec.cpu")
-    sets = {name: _cpus(part, name, text_at(cpu, name)) for name in ("reserved", "isolated", "offlined", "shared")}
+    if not part.text("apiVersion").startswith(PROFILE):
+        raise InputError("is not supported", field="apiVersion", remedy=f"write {PROFILE}v2")
+    reserved = _reserved_cpus(part)
+    policy = part.text("spec.numa.topologyPolicy")
+    if policy:
+        part.check_value("spec.numa.topologyPolicy", policy, POLICIES)
+    snippet = _snippet(part)
+    fields = _fields(part, snippet, reserved, policy or "best-effort")
+    if pages := _pages(part):
+        part.note("spec.hugepages", f"{pages} are kernel arguments: they count as far as the machine has them")
+    if offlined := part.text("spec.cpu.offlined"):
+        part.note("spec.cpu.offlined", f"CPUs {offlined} go offline at boot: give a machine without them")
+
+    def place(field: str) -> FieldPlace:
+        name, _, key = field.partition(".")
+        given = snippet.get(name)
+        if name not in _PATHS and key and not (isinstance(given, Mapping) and key in given):
+            return FieldPlace(SourcePlace(f"{part.vendor}'s default"), "")
+        return part.place(_PATHS.get(name, _SNIPPET))
+
+    yield part.documented(Tier.VENDOR_FILE, _FILE)
+    yield Layer(Tier.FILE, fields, place)
+    yield _system_reserved(part, fields["systemReserved"], _SNIPPET)
+
+
+def _reserved_cpus(part: VendorPart) -> CPUSet:
+    """Return the reserved CPUs of a profile, whose sets are checked as the operator does."""
+    sets: dict[str, CPUSet] = {}
+    for name in ("reserved", "isolated", "offlined", "shared"):
+        text = part.text(f"spec.cpu.{name}")
+        try:
+            sets[name] = CPUSet.parse(text)
+        except CPUSetSyntaxError as error:
+            raise part.refusal(f"spec.cpu.{name}", f"{text!r:.60} is not a CPU list: {error}") from None
     for name in ("reserved", "isolated"):
         if not sets[name]:
             raise part.refusal(f"spec.cpu.{name}", f"{part.vendor} needs {name} CPUs", "write a CPU list such as 0-3")
@@ -276,27 +292,7 @@ def performance_profile(part: VendorPart) -> Iterator[Layer]:
     mixed = reading.flag_at(part.mapping("spec.workloadHints"), "mixedCpus", default=False)
     if mixed and not sets["shared"]:
         raise part.refusal("spec.workloadHints.mixedCpus", "needs shared CPUs", "set spec.cpu.shared")
-    reserved = sets["reserved"] | sets["shared"] if mixed else sets["reserved"]
-    policy = text_at(part.mapping("spec.numa"), "topologyPolicy")
-    if policy:
-        part.check_value("spec.numa.topologyPolicy", policy, _POLICIES)
-    snippet = _snippet(part)
-    fields = _fields(part, snippet, reserved, policy or "best-effort")
-    if pages := _pages(part):
-        part.note("spec.hugepages", f"{pages} are kernel arguments: they count as far as the machine has them")
-    if offlined := text_at(part.mapping("spec.cpu"), "offlined"):
-        part.note("spec.cpu.offlined", f"CPUs {offlined} go offline at boot: give a machine without them")
-
-    def place(field: str) -> FieldPlace:
-        name, _, key = field.partition(".")
-        given = snippet.get(name)
-        if name not in _PATHS and key and not (isinstance(given, Mapping) and key in given):
-            return FieldPlace(SourcePlace(f"{part.vendor}'s default"), "")
-        return part.place(_PATHS.get(name, f"metadata.annotations.{_SNIPPET}"))
-
-    yield part.documented(Tier.VENDOR_FILE, _FILE)
-    yield Layer(Tier.FILE, fields, place)
-    yield _system_reserved(part, fields["systemReserved"], f"metadata.annotations.{_SNIPPET}")
+    return sets["reserved"] | sets["shared"] if mixed else sets["reserved"]
 
 
 _PATHS: Final = {
@@ -327,16 +323,14 @@ def _fields(part: VendorPart, snippet: Mapping[str, Any], reserved: CPUSet, poli
         fields["memoryManagerPolicy"] = "Static"
         if snippet.get("reservedMemory") is None:
             # The first NUMA node is the only one that every machine has.
-            amounts = (fields["kubeReserved"], fields["systemReserved"])
-            texts = [*(amount["memory"] for amount in amounts), fields["evictionHard"]["memory.available"]]
+            texts = [fields[name]["memory"] for name in ("kubeReserved", "systemReserved")]
+            texts.append(fields["evictionHard"]["memory.available"])
             try:
-                first, *rest = (Quantity.parse(text) for text in texts)
+                memory = reduce(add, map(Quantity.parse, texts))
             except QuantitySyntaxError as error:
                 problem = f"memory of the reservations cannot be added: {error}"
-                raise InputError(problem, field=f"metadata.annotations.{_SNIPPET}") from None
-            for amount in rest:
-                first += amount
-            fields["reservedMemory"] = [{"numaNode": 0, "limits": {"memory": str(first)}}]
+                raise InputError(problem, field=_SNIPPET) from None
+            fields["reservedMemory"] = [{"numaNode": 0, "limits": {"memory": str(memory)}}]
     if policy == "single-numa-node":
         options = {"full-pcpus-only": "true", **options}
     annotation = text_at(part.mapping("metadata.annotations"), _UNCORE)
@@ -347,23 +341,14 @@ def _fields(part: VendorPart, snippet: Mapping[str, Any], reserved: CPUSet, poli
 
 def _snippet(part: VendorPart) -> dict[str, Any]:
     """Return the fields of a KubeletConfiguration in the profile's annotation."""
-    text = text_at(part.mapping("metadata.annotations"), _SNIPPET)
-    field = f"metadata.annotations.{_SNIPPET}"
-    try:
-        fields = reading.as_mapping(json.loads(text)) if text else {}
-    except (ValueError, RecursionError):
-        raise InputError("is not valid JSON", field=field, remedy="write fields of a KubeletConfiguration") from None
-    except InputError as error:
-        raise reading.inside(error, field) from None
-    part.report_unknown(KIND, fields, field)
+    text = text_at(part.mapping("metadata.annotations"), _SNIPPET.removeprefix("metadata.annotations."))
+    with within(_SNIPPET):
+        try:
+            fields = reading.as_mapping(json.loads(text)) if text else {}
+        except (ValueError, RecursionError):
+            raise InputError("is not valid JSON", remedy="write fields of a KubeletConfiguration") from None
+    part.report_unknown(KIND, fields, _SNIPPET)
     return fields
-
-
-def _cpus(part: VendorPart, name: str, text: str) -> CPUSet:
-    try:
-        return CPUSet.parse(text)
-    except CPUSetSyntaxError as error:
-        raise part.refusal(f"spec.cpu.{name}", f"{text!r:.60} is not a CPU list: {error}") from None
 
 
 def _pages(part: VendorPart) -> str:
@@ -374,11 +359,8 @@ def _pages(part: VendorPart) -> str:
         path = f"spec.hugepages.pages[{index}]"
         with within(path):
             fields = reading.as_mapping(page)
-            size, count, node = (
-                text_at(fields, "size"),
-                reading.count_at(fields, "count", 0),
-                reading.count_at(fields, "node", -1),
-            )
+            size, count = text_at(fields, "size"), reading.count_at(fields, "count", 0)
+            node = reading.count_at(fields, "node", -1)
         part.check_value(f"{path}.size", size, _PAGE_SIZES)
         if (size, node) in seen:
             raise part.refusal(path, f"pages of {size} are listed twice for the same node", "keep one of them")

@@ -19,10 +19,10 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import SourcePlace
 from mooring.engine.releases.config_fields import FIELDS, MAPS_OF_TEXTS, Holds, KubeletField
 from mooring.inputs.configuration import clouds, sources
-from mooring.inputs.configuration.formats import format_of
 from mooring.inputs.configuration.kubelet_config import KIND, is_kubelet_config
 from mooring.inputs.configuration.kubelet_flags import READINGS, carried_flags, kubelet_flags, merged_configuration
 from mooring.inputs.configuration.sources import BOOTSTRAP_OPTIONS, KUBELET_ARGUMENTS, ConfigurationSource
+from mooring.inputs.configuration.vendors import format_of
 from mooring.inputs.decoding.documents import positions_of
 from mooring.inputs.decoding.fields import Document, part_at
 from mooring.lazy import dataclass, replace
@@ -160,7 +160,7 @@ def embedded(
     )
     if of_eks and not any(_group(one) in ("EKS", "EKS bootstrap.sh") for one in kept):
         own = Document({BOOTSTRAP_OPTIONS: []}, name, 1, 1)
-        kept.insert(0, ConfigurationSource(own, lambda paths: dict.fromkeys(paths, SourcePlace(name))))
+        kept.insert(0, ConfigurationSource.at(own, SourcePlace(name)))
     return kept
 
 
@@ -180,7 +180,7 @@ def _is_read(content: object, depth: int) -> bool:
         return content["kind"] in (KIND, "MooringConfiguration", "NodeDevices", "AgentConfiguration")
     if not is_kubelet_config(content) or not _TELLING.isdisjoint(content):
         return is_kubelet_config(content)
-    nowhere = ConfigurationSource(Document(content, "", 1, 1), lambda paths: dict.fromkeys(paths, SourcePlace("")))
+    nowhere = ConfigurationSource.at(Document(content, "", 1, 1), SourcePlace(""))
     return not any(_search({**content, "kind": ""}, "", nowhere, _DEEPEST))
 
 
@@ -288,18 +288,13 @@ def _flags(content: Any, path: str, last: str) -> list[tuple[str, str]] | None:
 
 
 def _flag_part(words: Sequence[tuple[str, str]], path: str, source: ConfigurationSource) -> _Part:
-    def places(fields: Sequence[str]) -> dict[str, SourcePlace]:
-        indices = {field: field.removeprefix(f"{KUBELET_ARGUMENTS}[").removesuffix("]") for field in fields}
-        paths = {
-            field: words[int(index)][1] if index.isdecimal() and int(index) < len(words) else path
-            for field, index in indices.items()
-        }
-        found = source.places(list(paths.values()))
-        return {field: found[where] for field, where in paths.items()}
+    def path_of(field: str) -> str:
+        index = field.removeprefix(f"{KUBELET_ARGUMENTS}[").removesuffix("]")
+        return words[int(index)][1] if index.isdecimal() and int(index) < len(words) else path
 
     document = source.document
     made = Document({KUBELET_ARGUMENTS: [text for text, _ in words]}, document.file, document.index, document.line)
-    return _Part(path, ConfigurationSource(made, places, found=path or "the document"))
+    return _Part(path, ConfigurationSource(made, source.renamed(path_of), found=path or "the document"))
 
 
 def _below(
@@ -307,17 +302,13 @@ def _below(
 ) -> ConfigurationSource:
     """Return the part of a document at a path; ``keys`` are the names there of fields that have another name."""
 
-    def places(fields: Sequence[str]) -> dict[str, SourcePlace]:
-        paths = {}
-        for field in fields:
-            first, dot, rest = field.partition(".")
-            there = keys.get(field) or f"{keys.get(first, first)}{dot}{rest}"
-            paths[field] = f"{path}.{there}".strip(".")
-        found = source.places(list(paths.values()))
-        return {field: found[where] for field, where in paths.items()}
+    def path_of(field: str) -> str:
+        first, dot, rest = field.partition(".")
+        there = keys.get(field) or f"{keys.get(first, first)}{dot}{rest}"
+        return f"{path}.{there}".strip(".")
 
     document = replace(source.document, content=content, text="")
-    return replace(source, document=document, places=places, found=path or "the document")
+    return replace(source, document=document, places=source.renamed(path_of), found=path or "the document")
 
 
 def _in_text(text: str, path: str, source: ConfigurationSource, depth: int) -> Iterator[_Part]:

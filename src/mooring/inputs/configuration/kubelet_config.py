@@ -6,115 +6,37 @@ kubelet's own checks (:mod:`mooring.engine.node`), which need the texts as they 
 Source of the field names: k8s.io/kubelet/config/v1beta1 at v0.37.1. Only :data:`READ` decides anything here; the others
 are known so that a misspelt name is distinguished from one that does not matter.
 
-Values of a KubeletConfiguration that no kubelet takes, each with its place and the nearest value that one does.
+Layers, the configuration from several places: which wins, and where each value is from. Later tiers win, in the order
+of :class:`Tier`; within a tier what was given later wins. Files and drop-ins are JSON merge patches (RFC 7386):
+mappings merge key by key, lists and plain values are replaced, null removes. A flag replaces its field as a whole; only
+feature gates of flags and files are put together.
 
-The kubelet's own checks (:mod:`mooring.engine.node`) refuse most of them at the start, in its words; those name
-neither a line nor what may have been meant. Nothing here changes what the kubelet does.
-
-Source: k8s.io/kubelet/config/v1beta1 at v0.37.1; strconv.ParseBool of Go.
+Source: kubelet v1.37.1, cmd/kubelet/app/server.go (loadConfigFile, mergeKubeletConfigurations,
+kubeletConfigFlagPrecedence); https://kubernetes.io/docs/reference/node/kubelet-config-directory-merging/
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import IntEnum
 from typing import Any, Final
 
-from mooring.engine.core.config import CheckedFields, KubeletConfig, ReservedMemory, may_be_off
-from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
+from mooring.engine.core.config import CheckedFields, GivenFlag, KubeletConfig, ReservedMemory, may_be_off
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding, SourcePlace
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
-from mooring.engine.core.release import EXTENSION_GATES, NEWEST, SWITCHES, Release
+from mooring.engine.core.release import NEWEST, Release
+from mooring.engine.node.reservation import DEFAULT_EVICTION_HARD
 from mooring.engine.releases import config_fields
-from mooring.engine.releases.catalog import minor_of
 from mooring.engine.releases.config_fields import CHECKED_FIELDS, FIELDS, FIELDS_SINCE, READ_FIELDS, Holds, later_fields
-from mooring.engine.releases.gate_history import ALWAYS_ON, GATE_HISTORY
-from mooring.engine.releases.gates import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY
+from mooring.inputs.configuration.kubelet_flags import merged_configuration, repeated
 from mooring.inputs.decoding import api_fields
 from mooring.inputs.decoding import fields as reading
-from mooring.inputs.decoding.api_fields import Places, fields_of, unknown_fields, unknown_findings
-from mooring.inputs.decoding.fields import Report, list_at, mapping_at, nearest, text_at, texts_at, within
-from mooring.inputs.decoding.quantities import QUANTITY_REMEDY, nanoseconds, not_a_quantity, quantity_text
-
-UNKNOWN_VALUE: Final = "MOOR-515"
-_GATES: Final = frozenset({*GATE_HISTORY, *SWITCHES.values(), *(name for name, _ in EXTENSION_GATES.values())})
-_NUMBER: Final = "max-allowable-numa-nodes"
-_DELAY: Final = "scale-delay-time"
-_OPTIONS: Final[Mapping[str, frozenset[str]]] = {
-    config_fields.CPU_OPTIONS: frozenset({*CPU_OPTION_HISTORY, _DELAY}),
-    config_fields.TOPOLOGY_OPTIONS: frozenset(TOPOLOGY_OPTION_HISTORY),
-}
-_TRUTHS: Final = frozenset({"1", "t", "T", "TRUE", "true", "True", "0", "f", "F", "FALSE", "false", "False"})
-_SPOKEN: Final = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
-
-
-def value_findings(fields: Mapping[str, Any], within: str, places: Places) -> Iterator[Finding]:
-    """Yield a warning for each value that no release of the kubelet takes.
-
-    Args:
-        fields: of the configuration.
-        within: the field that contains them; empty for the document itself.
-        places: names the lines and columns of fields.
-    """
-    found = dict(value_problems(fields))
-    prefix = f"{within}." if within else ""
-    lines = places([prefix + field for field in found]) if found else {}
-    for field, problem in found.items():
-        place = lines[prefix + field]
-        yield Finding("warning", prefix + field, f"{place}: {problem}", UNKNOWN_VALUE, place)
-
-
-def value_problems(fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the path of each value that no release of the kubelet takes, with what is wrong and what may be meant."""
-    for one in config_fields.POLICY_FIELDS:
-        value = fields.get(one.name)
-        if one.values and isinstance(value, str) and value and value not in one.values:
-            yield one.name, f"{value!r:.60} is not a value; {_hint(value, one.values)}"
-    for field, known in _OPTIONS.items():
-        for name, value in _texts(fields, field):
-            if name not in known:
-                yield f"{field}.{name}", f"{name!r:.60} is not an option; {_hint(name, known)}"
-            elif name not in (_NUMBER, _DELAY) and value not in _TRUTHS:
-                meant = _SPOKEN.get(value.lower())
-                remedy = f'did you mean "{meant}"?' if meant else 'write "true" or "false"'
-                yield f"{field}.{name}", f"{value!r:.60} is not a truth value; {remedy}"
-    gates = fields.get("featureGates")
-    for name in gates if isinstance(gates, dict) else ():
-        if name not in _GATES and name in ALWAYS_ON:
-            yield f"featureGates.{name}", f"{name!r} is no feature gate any more: always on since {ALWAYS_ON[name]}"
-        elif name not in _GATES:
-            yield f"featureGates.{name}", f"{name!r:.60} is not a feature gate; {_hint(name, _GATES)}"
-    yield from _unreadable(fields)
-    cpus = fields.get("reservedSystemCPUs")
-    if isinstance(cpus, str):
-        try:
-            CPUSet.parse(cpus)
-        except CPUSetSyntaxError:
-            yield "reservedSystemCPUs", f"{cpus!r:.60} is not a list of CPUs; write one such as 0-3,8"
-
-
-def _hint(value: str, known: Collection[str]) -> str:
-    close = nearest(value, frozenset(known))
-    if close:
-        return f"did you mean {close}?"
-    return f"known are {', '.join(sorted(known))}" if len(known) < 20 else "check its spelling"
-
-
-def _texts(fields: Mapping[str, Any], field: str) -> Iterator[tuple[str, str]]:
-    given = fields.get(field)
-    if isinstance(given, dict):
-        yield from ((name, value) for name, value in given.items() if isinstance(value, str))
-
-
-def _unreadable(fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for field, one in READ_FIELDS.items():
-        for name, value in _texts(fields, field) if one.holds in (Holds.AMOUNTS, Holds.THRESHOLDS) else ():
-            try:
-                if one.holds is Holds.AMOUNTS or not value.endswith("%"):
-                    Quantity.parse(value)
-            except QuantitySyntaxError:
-                yield f"{field}.{name}", f"{value!r:.60} is not a quantity; {QUANTITY_REMEDY}"
-
+from mooring.inputs.decoding.api_fields import Places, fields_of, unknown_fields, unknown_findings, value_findings
+from mooring.inputs.decoding.fields import Report, list_at, mapping_at, text_at, texts_at, within
+from mooring.inputs.decoding.quantities import nanoseconds, not_a_quantity, quantity_text
+from mooring.lazy import dataclass, field
 
 KIND = "KubeletConfiguration"
 API_VERSION = "kubelet.config.k8s.io/v1beta1"
@@ -251,8 +173,8 @@ def _feature_gates(fields: Mapping[str, Any], field: str) -> dict[str, bool]:
     return gates
 
 
-def _limits(entry: Mapping[str, Any]) -> dict[str, str]:
-    limits = {}
+def _reserved(entry: Mapping[str, Any]) -> ReservedMemory:
+    node, limits = reading.count_at(entry, "numaNode", 0), {}
     for name, value in mapping_at(entry, "limits").items():
         try:
             limits[name] = quantity_text(value)
@@ -261,36 +183,24 @@ def _limits(entry: Mapping[str, Any]) -> dict[str, str]:
             raise reading.inside(error, f"limits.{name}") from None
         except QuantitySyntaxError as error:
             raise not_a_quantity(value, error, f"limits.{name}") from None
-    return limits
-
-
-def _texts_at(fields: Mapping[str, Any], field: str, _default: object) -> dict[str, str]:
-    return texts_at(fields, field)
+    return ReservedMemory(node, limits)
 
 
 _READERS: Final[Mapping[Holds, Callable[[Mapping[str, Any], str, Any], Any]]] = {
-    Holds.TEXT: text_at,
-    Holds.POLICY: text_at,
-    Holds.CPUS: text_at,
+    **dict.fromkeys((Holds.TEXT, Holds.POLICY, Holds.CPUS), text_at),
     Holds.FLAG: lambda fields, name, default: reading.flag_at(fields, name, default=default),
     Holds.COUNT: reading.count_at,
     Holds.NUMBER: lambda fields, name, _: _number(fields, name),
     Holds.DURATION: _duration,
     Holds.LIST: lambda fields, name, _: list_at(fields, name),
     Holds.TEXTS: lambda fields, name, _: [text_at({name: one}, name) for one in list_at(fields, name)],
-    Holds.OPTIONS: _texts_at,
-    Holds.AMOUNTS: _texts_at,
-    Holds.MINIMA: _texts_at,
+    **dict.fromkeys((Holds.OPTIONS, Holds.AMOUNTS, Holds.MINIMA), lambda fields, name, _: texts_at(fields, name)),
     Holds.THRESHOLDS: lambda fields, name, _: None if fields.get(name) is None else texts_at(fields, name),
     Holds.DURATIONS: lambda fields, name, _: {
         key: _duration(periods, key, 0) for periods in [texts_at(fields, name)] for key in periods
     },
     Holds.GATES: lambda fields, name, _: _feature_gates(fields, name),
-    Holds.MEMORY: lambda fields, name, _: tuple(
-        reading.each_at(
-            fields, name, lambda entry: ReservedMemory(reading.count_at(entry, "numaNode", 0), _limits(entry))
-        )
-    ),
+    Holds.MEMORY: lambda fields, name, _: tuple(reading.each_at(fields, name, _reserved)),
     Holds.OBJECT: lambda fields, name, _: mapping_at(fields, name),
 }
 """What a field holds -> how it is read."""
@@ -312,12 +222,172 @@ KNOWN = frozenset(fields_of(KIND))
 """Every field of the type."""
 
 
-def ended_gate(gate: str, release: str) -> str:
-    """Return how a gate ended that a release lacks; empty for one that it does not have yet, or that none has."""
-    if gate in ALWAYS_ON:
-        return f"always on since {ALWAYS_ON[gate]}"
-    stages = [one.split(" ", 1) for one in GATE_HISTORY.get(gate, "").split(", ")]
-    if len(stages) < 2 or stages[-1][1] != "removed" or (minor_of(stages[-1][0]) or 0) > (minor_of(release) or 0):
-        return ""
-    on = [since for since, stage in stages if stage.startswith("GA on")]
-    return f"always on since {on[0]}{' or earlier' * (on[0] == '1.31')}" if on else f"gone since {stages[-1][0]}"
+_EVICTION: Final = "evictionHard"
+_MERGES: Final = "mergeDefaultEvictionSettings"
+_GATES: Final = "featureGates"
+
+
+class Tier(IntEnum):
+    """A step of precedence, the weakest first."""
+
+    VENDOR_FILE = 0
+    """What a vendor writes into the kubelet's file."""
+    FILE = 1
+    """The kubelet's file."""
+    VENDOR_DROP_IN = 2
+    """What a vendor writes into the folder of ``--config-dir``."""
+    DROP_IN = 3
+    """Files of the folder of ``--config-dir``."""
+    FLAGS = 4
+    """The command line."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldPlace:
+    """Where a field was set."""
+
+    source: SourcePlace
+    """File and line, or the name of a vendor's default."""
+    field: str
+    """As it is written there, such as ``spec.kubelet.config.maxPods``."""
+
+    def __str__(self) -> str:
+        """Return the line, or where none is known the field.
+
+        >>> [str(FieldPlace(SourcePlace("kubelet.yaml", line), "maxPods")) for line in (4, 0)]
+        ['kubelet.yaml:4', 'kubelet.yaml: maxPods']
+        """
+        return f"{self.source}" if self.source.line or not self.field else f"{self.source}: {self.field}"
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A field that a vendor computes on the node."""
+
+    finding: Finding
+    """What is reported, unless another layer sets the field."""
+    formula: Callable[[Mapping[str, Any]], int | None] = lambda _: None
+    """Returns the bytes by the vendor's published formula from the fields in force; None where they do not decide."""
+    least: int = 0
+    """Bytes that every node of the vendor has; 0 where none are known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """What one place says about the kubelet's configuration."""
+
+    tier: Tier
+    fields: Mapping[str, Any]
+    """Fields of a KubeletConfiguration."""
+    place: Callable[[str], FieldPlace]
+    """Returns where a field is set; keys of a mapping are after a dot: ``kubeReserved.cpu``."""
+    vendor: str = ""
+    """Whose file it is; empty for the kubelet's own."""
+    built_in: bool = False
+    """Whether no file says so, but the vendor's documentation."""
+    reads: Mapping[Tier, str] = field(default_factory=dict)
+    """Files and folders that flags name: the kubelet reads these too."""
+    flags: tuple[GivenFlag, ...] = ()
+    """Flags that not every release has."""
+    computed: Mapping[str, Computed] = field(default_factory=dict)
+    """Fields that the vendor sets to values that no file has."""
+
+    def says(self, path: str) -> Any:
+        """Return the value of a field or of a key of one."""
+        name, _, key = path.partition(".")
+        value = self.fields.get(name)
+        return value.get(key) if key and isinstance(value, Mapping) else value
+
+    def sets(self, path: str) -> bool:
+        """Tell whether the layer decides a field or a key of one: a flag replaces all keys.
+
+        >>> fields = {"kubeReserved": {"cpu": "1"}}
+        >>> nowhere = FieldPlace(SourcePlace(""), "")
+        >>> layers = [Layer(tier, fields, lambda _: nowhere) for tier in (Tier.FILE, Tier.FLAGS)]
+        >>> [layer.sets("kubeReserved.memory") for layer in layers]
+        [False, True]
+        """
+        name, _, key = path.partition(".")
+        value = self.fields.get(name)
+        if not key or self.tier is Tier.FLAGS:
+            return name in self.fields
+        return isinstance(value, Mapping) and key in value
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveField:
+    """One value of the configuration in force."""
+
+    name: str
+    value: Any
+    place: FieldPlace
+
+    @property
+    def shown(self) -> str:
+        """The value as a file would have it."""
+        return self.value if isinstance(self.value, str) else json.dumps(self.value)
+
+
+def merged_layers(layers: Iterable[Layer], *, has_file: bool, release: Release = NEWEST) -> dict[str, Any]:
+    """Return the fields in force.
+
+    Args:
+        layers: in the order in which they were given.
+        has_file: whether the kubelet runs with ``--config``: only then it has default eviction thresholds.
+        release: of the kubelet.
+    """
+    tiers: dict[Tier, list[Layer]] = {tier: [] for tier in Tier}
+    for layer in layers:
+        tiers[layer.tier].append(layer)
+    fields: dict[str, Any] = {}
+    for layer in (*tiers[Tier.VENDOR_FILE], *tiers[Tier.FILE]):
+        nulls = {name: None for name in DURATIONS & layer.fields.keys() if layer.fields[name] is None}
+        fields = {**merged_configuration(fields, with_empty_texts(layer.fields)), **nulls}
+    patches, flags = [*tiers[Tier.VENDOR_DROP_IN], *tiers[Tier.DROP_IN]], tiers[Tier.FLAGS]
+    completes = not has_file or any(_EVICTION in one.fields or _MERGES in one.fields for one in [*patches, *flags])
+    if not has_file:
+        fields = {_EVICTION: {}, **fields}
+    elif completes and fields.get(_EVICTION) is None:
+        # The kubelet fills thresholds in while it reads the file.
+        fields = {**fields, _EVICTION: dict(DEFAULT_EVICTION_HARD)}
+    elif completes and fields.get(_MERGES) is True and _MERGES not in later_fields(release.name):
+        given = fields[_EVICTION]
+        fields = {**fields, _EVICTION: {**DEFAULT_EVICTION_HARD, **given} if isinstance(given, dict) else given}
+    for layer in patches:
+        fields = merged_configuration(fields, layer.fields)
+    fields = _with_flags(fields, flags)
+    # Thresholds are completed while the file is read, and not again: neither drop-ins nor flags can ask for it.
+    return {**fields, _EVICTION: fields.get(_EVICTION) or {}, _MERGES: False} if completes else fields
+
+
+def effective_fields(
+    layers: Sequence[Layer], *, has_file: bool, release: Release = NEWEST
+) -> tuple[EffectiveField, ...]:
+    """Return what decides of the fields in force, each with the place that set it; arguments as there.
+
+    Keys of mappings are fields of their own. Values that no layer set, such as completed thresholds, are the kubelet's.
+    """
+    found, latest = [], sorted(layers, key=lambda layer: layer.tier)[::-1]
+    for name, value in sorted(merged_layers(layers, has_file=has_file, release=release).items()):
+        if name not in READ:
+            continue
+        inner = value.items() if isinstance(value, dict) else [("", value)]
+        for key, part in inner:
+            path = f"{name}.{key}" if key else name
+            owner = next((layer for layer in latest if layer.says(path) == part and name in layer.fields), None)
+            if owner is not None or part:
+                place = owner.place(path) if owner else FieldPlace(SourcePlace("the kubelet's default"), "")
+                found.append(EffectiveField(path, part, place))
+    return tuple(found)
+
+
+def _with_flags(fields: dict[str, Any], layers: Sequence[Layer]) -> dict[str, Any]:
+    """Return fields under all flags, which are one command line: mappings and lists of repeated flags add up."""
+    flags: dict[str, Any] = {}
+    for layer in layers:
+        for name, value in layer.fields.items():
+            flags[name] = repeated(flags.get(name), value)
+    gates = fields.get(_GATES)
+    if isinstance(gates, dict) and isinstance(flags.get(_GATES), dict):
+        flags[_GATES] = {**gates, **flags[_GATES]}
+    return {**fields, **flags}

@@ -23,6 +23,7 @@ from mooring.engine.extensions.device_alignment import CLASSES
 from mooring.inputs.decoding import fields as reading
 from mooring.inputs.decoding.fields import choice_at, list_at, mapping_at, name_at, text_at, within, wrong_kind
 from mooring.inputs.decoding.quantities import nanoseconds
+from mooring.lazy import replace
 
 KIND = "MooringConfiguration"
 API_VERSION = "mooring/v1alpha1"
@@ -179,5 +180,4 @@ def _plugin(entry: object, where: str) -> ChosenPlugin:
         if not 1 <= weight <= HEAVIEST:
             raise InputError(f"{weight} is not a weight", field="weight", remedy=f"write 1 to {HEAVIEST}")
         placement = choice_at(entry, "placement", PluginPlacement.CPU_MANAGER)
-        loaded = load_plugin(name, settings)
-        return ChosenPlugin(name, settings, loaded.points, placement, weight, loaded.is_shipped)
+        return replace(load_plugin(name, settings), placement=placement, weight=weight)

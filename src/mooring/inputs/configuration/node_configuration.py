@@ -4,33 +4,45 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.decision import Fault
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.machine import Finding
+from mooring.engine.core.machine import Finding, SourcePlace
 from mooring.engine.core.machineinfo import MachineInfo
+from mooring.engine.core.quantity import Quantity
 from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.devicemanager.state import Preference
+from mooring.engine.node.reservation import reserve
 from mooring.inputs.configuration import devices as declared
 from mooring.inputs.configuration import kubelet_config as kubelet
 from mooring.inputs.configuration import mooring_config as mooring
 from mooring.inputs.configuration.devices import Declared
-from mooring.inputs.configuration.kubelet_config import UNKNOWN_VALUE, value_problems
+from mooring.inputs.configuration.kubelet_config import (
+    EffectiveField,
+    FieldPlace,
+    Layer,
+    Tier,
+    effective_fields,
+    merged_layers,
+)
 from mooring.inputs.configuration.kubelet_flags import merged_configuration
-from mooring.inputs.configuration.layers import EffectiveField, FieldPlace, Layer, Tier, effective_fields, merged_layers
 from mooring.inputs.configuration.sources import ConfigurationSource, load_sources, sources_of
-from mooring.inputs.decoding.api_fields import UNKNOWN_CONFIGURATION_FIELD
+from mooring.inputs.decoding.api_fields import UNKNOWN_CONFIGURATION_FIELD, UNKNOWN_VALUE, value_problems
 from mooring.inputs.decoding.documents import located
 from mooring.inputs.decoding.fields import Document, Report, ignore, kind_of, text_at, within
 from mooring.lazy import dataclass, field, lazily, replace
 
 with lazily():
-    from mooring.inputs.configuration import embedded, formats, part
+    from mooring.inputs.configuration import embedded, vendors
 
 if TYPE_CHECKING:
-    from mooring.inputs.configuration.formats import ConfigurationFormat
-    from mooring.inputs.configuration.part import NamedVersion, VendorPart
+    from mooring.inputs.configuration.vendors import ConfigurationFormat, NamedVersion, VendorPart
+
+
+RESERVATION_UNKNOWN: Final = "MOOR-527"
+"""Code of a reservation that a vendor computes on the node, that decides, and that is not known here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +130,7 @@ def configuration_of(
     gathered.report_unread()
     has_file = gathered.has_file or not layers or any(Tier.FILE in layer.reads for layer in layers)
     if any(layer.computed for layer in layers):
-        layers, told = part.with_computed(layers, machine, has_file=has_file, release=release)
+        layers, told = _with_computed(layers, machine, has_file=has_file, release=release)
         gathered.findings += told
     merged = merged_layers(layers, has_file=has_file, release=release)
     shows_defaults = kubelet.KIND in found and kubelet.CONFIGZ in found[kubelet.KIND][0]
@@ -148,7 +160,7 @@ def named_versions(given: Iterable[ConfigurationSource]) -> Iterator[NamedVersio
         content = source.document.content
         if source.drop_in or not isinstance(content, dict) or (form := _vendor_format(content)) is None:
             continue
-        document = part.VendorPart(form.name, content, source, ignore)
+        document = vendors.VendorPart(form.name, content, source, ignore)
         with document.located():
             named = form.version(document)
         if named is not None:
@@ -179,7 +191,7 @@ class _Gathered:
         document, form = source.document, None
         content = document.content
         if isinstance(content, dict):
-            form = formats.DROP_IN if source.drop_in else _vendor_format(content)
+            form = vendors.DROP_IN if source.drop_in else _vendor_format(content)
         name = form.one_of or form.name if form else ""
         if form is None or not isinstance(content, dict):
             name, content = recognised(document)
@@ -188,7 +200,7 @@ class _Gathered:
         self.found.setdefault(name, (content, document))
         if source.found:
             message = f"{source.places([''])['']}: this part of the file is read as the kubelet's configuration"
-            self.findings.append(Finding("info", source.found, message, part.VENDOR_DECIDES))
+            self.findings.append(Finding("info", source.found, message, vendors.VENDOR_DECIDES))
         if source.refused:
             named = ", ".join(source.refused)
             message = (
@@ -198,7 +210,7 @@ class _Gathered:
             place = source.places([""])[""]
             self.findings.append(Finding("warning", source.found, message, UNKNOWN_CONFIGURATION_FIELD, place))
         if form is not None:
-            given = part.VendorPart(form.name, content, source, self.findings.append, self.machine)
+            given = vendors.VendorPart(form.name, content, source, self.findings.append, self.machine)
             layers = _vendor_layers(given, form, self.release)
             if form.replaces(content):
                 self.layers = [one for one in self.layers if one.tier is not Tier.FLAGS or one.vendor != form.name]
@@ -221,13 +233,13 @@ class _Gathered:
             for tier, path in layer.reads.items():
                 if tier not in given:
                     message = f"the kubelet also reads {path}: give that with --config too"
-                    self.findings.append(Finding("info", layer.vendor, message, part.VENDOR_DECIDES))
+                    self.findings.append(Finding("info", layer.vendor, message, vendors.VENDOR_DECIDES))
 
 
 def _vendor_format(content: dict[str, Any]) -> ConfigurationFormat | None:
     # Most documents are none of a vendor's: then nothing of vendors is loaded.
     known = content.get("kind") in (kubelet.KIND, mooring.KIND, declared.KIND)
-    return None if known else formats.format_of(content)
+    return None if known else vendors.format_of(content)
 
 
 def _own_layer(
@@ -325,3 +337,62 @@ def recognised(document: Document) -> tuple[str, dict[str, Any]]:
         remedy=f"write kind: {kubelet.KIND}, {mooring.KIND} or {declared.KIND}, or give a vendor's file"
         + embedded.advice(kind),
     )
+
+
+_MIB: Final = 1024**2
+_RESERVED_MEMORY: Final = "reservedMemory"
+
+
+def _with_computed(
+    layers: Iterable[Layer], machine: MachineInfo | None, *, has_file: bool, release: Release
+) -> tuple[list[Layer], list[Finding]]:
+    """Return the layers with those of what vendors compute and no layer sets, and what to report of it.
+
+    Without a formula, ``reservedMemory`` of policy Static tells what the node reserves: on a healthy node it adds up.
+    """
+    found = list(layers)
+    findings: dict[str, Finding] = {}
+    for layer in tuple(found):
+        for path, computed in layer.computed.items():
+            if path in findings or any(one.sets(path) for one in found):
+                continue
+            fields = merged_layers(found, has_file=has_file, release=release)
+            exact, finding, origin = computed.formula(fields), computed.finding, "by its formula"
+            amount = exact
+            if fields.get("memoryManagerPolicy") == "Static":
+                told = _told(path, fields, machine, release)
+                if exact is None:
+                    is_told = told is not None and told >= computed.least
+                    amount, origin = (told, "assumed") if is_told else (computed.least or None, "at least")
+                    finding = replace(finding, severity="warning", code=RESERVATION_UNKNOWN)
+                elif told is not None and abs(told - exact) < _MIB:
+                    amount = told
+            words = "" if amount is None else f"; {path} is {Quantity.of_bytes(amount)} ({origin})"
+            findings[path] = replace(finding, message=f"{finding.message}{words}")
+            if amount is not None:
+                found.append(_layer(path, amount, FieldPlace(SourcePlace(f"{layer.vendor}, {origin}"), ""), machine))
+    return found, list(findings.values())
+
+
+def _told(path: str, fields: Mapping[str, Any], machine: MachineInfo | None, release: Release) -> int | None:
+    """Return the bytes with which ``reservedMemory`` adds up; None where no amount makes it add up."""
+    config = kubelet.config_of_fields(fields)
+    info = machine or MachineInfo(0, 0, 0, ())
+    kept = reserve(replace(config, reserved_system_cpus=""), info, "", release.rules)
+    if isinstance(kept, Fault) or not info.memory_capacity:
+        return None
+    known = kept.reserved["memory"].units if "memory" in kept.reserved else 0
+    if path == _RESERVED_MEMORY:
+        return known or None
+    listed = sum(
+        Quantity.parse(entry.limits["memory"]).units for entry in config.reserved_memory if "memory" in entry.limits
+    )
+    return listed - known if listed > known else None
+
+
+def _layer(path: str, amount: int, place: FieldPlace, machine: MachineInfo | None) -> Layer:
+    text = str(Quantity.of_bytes(amount))
+    field, _, key = path.partition(".")
+    node = min((one.node_id for one in machine.topology), default=0) if machine else 0
+    value: Any = {key: text} if key else [{"numaNode": node, "limits": {"memory": text}}]
+    return Layer(Tier.VENDOR_FILE, {field: value}, lambda _: place, built_in=True)

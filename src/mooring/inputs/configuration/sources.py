@@ -13,7 +13,7 @@ import os
 import re
 import urllib.parse
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -70,6 +70,21 @@ class ConfigurationSource:
     refused: tuple[str, ...] = ()
     """Fields there that the object's API does not have."""
 
+    @staticmethod
+    def at(document: Document, place: SourcePlace) -> ConfigurationSource:
+        """Return a document all of whose fields have one place."""
+        return ConfigurationSource(document, lambda paths: dict.fromkeys(paths, place))
+
+    def renamed(self, path_of: Callable[[str], str]) -> Places:
+        """Return the places of a part of the document; the function gives the path in it of a field of the part."""
+
+        def places(fields: Iterable[str]) -> dict[str, SourcePlace]:
+            paths = {field: path_of(field) for field in fields}
+            found = self.places(list(paths.values()))
+            return {field: found[path] for field, path in paths.items()}
+
+        return places
+
 
 def sources_of(documents: Iterable[Document]) -> Iterator[ConfigurationSource]:
     """Return documents as sources."""
@@ -121,8 +136,7 @@ def sources_in(
     text = data.decode("utf-8-sig", "replace")
     try:
         given = _written(data, text, name, json_only=json_only)
-        known = all(isinstance(one.document.content, dict) and _is_own(one.document.content) for one in given)
-        if known and not chosen:
+        if not chosen and all(_is_own(one.document.content) for one in given):
             return given
         found = embedded.embedded(given, name, chosen, depth)
         if any(isinstance(one.document.content, dict) for one in found) or pasted(text) == [text]:
@@ -137,8 +151,10 @@ def sources_in(
     return embedded.embedded(given, name, chosen, depth)
 
 
-def _is_own(content: dict[str, Value]) -> bool:
-    return content.get("kind") in _OWN_KINDS or (len(content) == 1 and not _OWN_KEYS.isdisjoint(content))
+def _is_own(content: Value) -> bool:
+    return isinstance(content, dict) and (
+        content.get("kind") in _OWN_KINDS or (len(content) == 1 and not _OWN_KEYS.isdisjoint(content))
+    )
 
 
 def _written(data: bytes, text: str, name: str, *, json_only: bool) -> list[ConfigurationSource]:
@@ -151,7 +167,7 @@ def _written(data: bytes, text: str, name: str, *, json_only: bool) -> list[Conf
             return [flags]
         if devices.MATRIX.search(text):
             matrix = Document(devices.matrix_document(text, name), name, 1, 1)
-            return [ConfigurationSource(matrix, lambda paths: dict.fromkeys(paths, SourcePlace(name)))]
+            return [ConfigurationSource.at(matrix, SourcePlace(name))]
     problem: InputError | None = None
     given: list[ConfigurationSource] = []
     if not json_only and _TOML.search(text) and not _YAML.search(text):
@@ -202,9 +218,7 @@ def _devices_of(source: ConfigurationSource) -> ConfigurationSource:
     document = source.document
     with within(source=document.source):
         made = devices.devices_in(document.content)
-    if made is None:
-        return source
-    return ConfigurationSource(replace(document, content=made), lambda paths: dict.fromkeys(paths, document.place))
+    return source if made is None else ConfigurationSource.at(replace(document, content=made), document.place)
 
 
 def _toml(text: str, name: str) -> ConfigurationSource:

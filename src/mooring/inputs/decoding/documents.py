@@ -11,18 +11,26 @@ repeated keys are refused; where that does not matter (scenario lines) msgspec i
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import NoReturn
+from typing import IO, NoReturn, cast
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import SourcePlace
 from mooring.inputs.decoding import files
 from mooring.inputs.decoding.fields import Document, Value
+from mooring.lazy import lazily
+
+with lazily():
+    import gzip
+    import zlib
+
+    import msgspec
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _HALF_OF_A_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
@@ -246,22 +254,80 @@ _RENDERED = {
 
 
 def _parse(text: str, source: str, *, json_only: bool = False) -> list[Document]:
-    documents = [document for document in _values(text, source, json_only=json_only) if document.content is not None]
+    found: Iterable[Document] | None = None
+    # YAML contains JSON, but its reader takes ten times as long.
+    if json_only or text.lstrip()[:1] in ("{", "["):
+        try:
+            found = list(read_json(text, source))
+        except NotJSONError as error:
+            if json_only:
+                place = f"{source}:{error.line}:{error.column}"
+                raise InputError(f"not valid JSON: {error.problem}", source=place) from None
+    if found is None:
+        # Loading the YAML library takes longer than reading most JSON files.
+        from mooring.inputs.decoding.yaml_reader import read_yaml  # noqa: PLC0415
+
+        found = read_yaml(text, source)
+    documents = [document for document in found if document.content is not None]
     if not documents:
         raise InputError("nothing in it", source=source)
     return documents
 
 
-def _values(text: str, source: str, *, json_only: bool) -> Iterator[Document]:
-    # YAML contains JSON, but its reader takes ten times as long.
-    if json_only or text.lstrip()[:1] in ("{", "["):
-        try:
-            return iter(list(read_json(text, source)))
-        except NotJSONError as error:
-            if json_only:
-                place = f"{source}:{error.line}:{error.column}"
-                raise InputError(f"not valid JSON: {error.problem}", source=place) from None
-    # Loading the YAML library takes longer than reading most JSON files.
-    from mooring.inputs.decoding.yaml_reader import read_yaml  # noqa: PLC0415
+LONGEST_LINE = 32 * 1024**2
+"""Bytes that a line may have, such as a scenario, unpacked; the longest recorded one has a hundredth of that."""
+_GZIP = b"\x1f\x8b"
 
-    return read_yaml(text, source)
+
+def load_lines(path: str | os.PathLike[str]) -> Iterator[Document]:
+    """Yield the objects of a file, one at a time.
+
+    Files called ``.yaml``, ``.yml`` and ``.json`` are read as documents, all others as JSON lines. A repeated
+    key of a JSON line is not noticed: recordings are written by programs, and read several times faster this
+    way.
+
+    Raises:
+        InputError: the file cannot be read or unpacked, or a line is not JSON.
+    """
+    if path != "-":
+        files.check_regular(Path(path))
+    if path != "-" and Path(path).suffix in SUFFIXES:
+        yield from load_documents(path)
+        return
+    name = files.STANDARD_INPUT if path == "-" else files.shown(path)
+    decoder: msgspec.json.Decoder[Value] = msgspec.json.Decoder()
+    is_empty = True
+    for number, line in enumerate(_lines(path, name), 1):
+        if not line.isspace():
+            is_empty = False
+            try:
+                content = decoder.decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                raise json_error(line, name, number) from None
+            yield Document(content, name, 1, number, line, is_alone=True)
+    if is_empty:
+        raise InputError("nothing in it", source=name)
+
+
+def _lines(path: str | os.PathLike[str], name: str) -> Iterator[bytes]:
+    number = 0
+    try:
+        with ExitStack() as stack:
+            opened: io.RawIOBase | io.BytesIO
+            opened = io.BytesIO(files.read_standard_input()) if path == "-" else stack.enter_context(io.FileIO(path))
+            packed = stack.enter_context(io.BufferedReader(opened))
+            stream: IO[bytes] = packed
+            if packed.peek(2)[:2] == _GZIP:
+                stream = cast("IO[bytes]", stack.enter_context(gzip.GzipFile(fileobj=packed)))
+            while line := stream.readline(LONGEST_LINE + 1):
+                number += 1
+                if len(line) > LONGEST_LINE:
+                    limit = LONGEST_LINE // 1024**2
+                    raise InputError(f"a line longer than {limit} MiB", source=f"{name}:{number}")
+                yield line
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        remedy = "copy the file again"
+        problem = "the compressed data is damaged or cut short"
+        raise InputError(problem, source=f"{name}:{number + 1}", remedy=remedy) from None
+    except (OSError, ValueError) as error:
+        raise InputError(files.open_problem(error), source=name) from None

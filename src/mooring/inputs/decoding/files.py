@@ -189,15 +189,12 @@ def _step(node: Any, name: str) -> tuple[Any, Any, str] | None:
         return item, item, name[index.end() :].removeprefix(".")
     if node is not None and node.id == "mapping":
         # Names may have dots, so the longest one that fits is meant.
-        fitting = [(key, value) for key, value in node.value if _begins(name, key.value)]
+        keys = [(key, value) for key, value in node.value if isinstance(key.value, str) and key.value]
+        fitting = [pair for pair in keys if f"{name}.".startswith((f"{pair[0].value}.", f"{pair[0].value}["))]
         if fitting:
             key, value = max(fitting, key=lambda pair: len(pair[0].value))
             return key, value, name[len(key.value) :].removeprefix(".")
     return None
-
-
-def _begins(name: str, key: object) -> bool:
-    return isinstance(key, str) and bool(key) and (name == key or name.startswith((f"{key}.", f"{key}[")))
 
 
 Paths: TypeAlias = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]

@@ -21,7 +21,7 @@ from typing import Final
 from mooring.engine.core.errors import MooringError
 from mooring.engine.core.gotext import INT64_MAX, INT64_MIN, GoSyntaxError, atoi, quote
 from mooring.engine.core.machineinfo import HugePages, MemoryModules
-from mooring.inputs.machines.tree import Tree
+from mooring.inputs.machines.tree import CPUS, Tree
 
 UINT64_MAX: Final = 2**64 - 1
 
@@ -89,11 +89,6 @@ def _scan(pattern: re.Pattern[str], text: str, suffix: str = "") -> int | None:
         return None
     return -int(digits) if match[1] == "-" else int(digits)
 
-
-CPUS: Final = "sys/devices/system/cpu"
-"""Folder of the CPU directories."""
-NODES: Final = "sys/devices/system/node"
-"""Folder of the NUMA node directories."""
 
 _CPU_ENTRY: Final = re.compile("cpu.*[0-9]", re.DOTALL)
 

@@ -21,30 +21,27 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from mooring.inputs.machines.cadvisor_probe import read_problem
-from mooring.inputs.machines.hardware.kernelfiles import cpuset_files
 from mooring.inputs.machines.interrupts import numbered_lines
 from mooring.inputs.machines.isolation import ROOT as GROUPS
 from mooring.inputs.machines.isolation import words_of
-from mooring.inputs.machines.tree import Tree, live_tree, processes
+from mooring.inputs.machines.kernelfiles import cpuset_files
+from mooring.inputs.machines.tree import CPUS, NODES, PCI_DEVICES, Tree, live_tree, processes
 from mooring.lazy import dataclass, field
 
-_CPU: Final = "sys/devices/system/cpu"
-_NODE: Final = "sys/devices/system/node"
 _CACHE_FILES: Final = ("id", "level", "type", "size", "shared_cpu_map", "shared_cpu_list")
-PCI_DEVICES: Final = "sys/bus/pci/devices"
 PCI_FILES: Final = ("class", "vendor", "device", "numa_node", "local_cpus")
 _INITIATOR_FILES: Final = ("read_bandwidth", "write_bandwidth", "read_latency", "write_latency")
 
 MACHINE: Final = (
-    *(f"{_CPU}/{name}" for name in ("online", "offline", "present", "possible", "isolated", "nohz_full", "smt/active")),
-    f"{_CPU}/cpu*[0-9]/online", f"{_CPU}/cpu*[0-9]/cpu_capacity", f"{_CPU}/cpu*[0-9]/topology/*",
-    *(f"{_CPU}/cpu*[0-9]/cache/index*/{name}" for name in _CACHE_FILES),
-    *(f"{_CPU}/cpu*[0-9]/cpufreq/{name}" for name in ("base_frequency", "cpuinfo_max_freq")),
-    f"{_CPU}/cpu*[0-9]/acpi_cppc/nominal_freq", f"{_CPU}/cpu*[0-9]/regs/identification/midr_el1",
-    *(f"{_NODE}/{name}" for name in ("online", "possible")),
-    *(f"{_NODE}/node*/{name}" for name in ("cpumap", "cpulist", "distance", "meminfo")),
-    f"{_NODE}/node*/hugepages/*/nr_hugepages",
-    *(f"{_NODE}/node*/access[01]/initiators/{name}" for name in _INITIATOR_FILES),
+    *(f"{CPUS}/{name}" for name in ("online", "offline", "present", "possible", "isolated", "nohz_full", "smt/active")),
+    f"{CPUS}/cpu*[0-9]/online", f"{CPUS}/cpu*[0-9]/cpu_capacity", f"{CPUS}/cpu*[0-9]/topology/*",
+    *(f"{CPUS}/cpu*[0-9]/cache/index*/{name}" for name in _CACHE_FILES),
+    *(f"{CPUS}/cpu*[0-9]/cpufreq/{name}" for name in ("base_frequency", "cpuinfo_max_freq")),
+    f"{CPUS}/cpu*[0-9]/acpi_cppc/nominal_freq", f"{CPUS}/cpu*[0-9]/regs/identification/midr_el1",
+    *(f"{NODES}/{name}" for name in ("online", "possible")),
+    *(f"{NODES}/node*/{name}" for name in ("cpumap", "cpulist", "distance", "meminfo")),
+    f"{NODES}/node*/hugepages/*/nr_hugepages",
+    *(f"{NODES}/node*/access[01]/initiators/{name}" for name in _INITIATOR_FILES),
     "sys/kernel/mm/hugepages/*/nr_hugepages",
     *(f"sys/devices/{kind}/cpus" for kind in ("cpu_core", "cpu_atom", "cpu_lowpower")),
     *(f"{PCI_DEVICES}/*/{name}" for name in PCI_FILES),
@@ -59,13 +56,13 @@ MACHINE: Final = (
 )  # fmt: skip
 """What the machine is, for both views of it."""
 
-NAMES: Final = (f"{_NODE}/node*/hugepages/*", "sys/kernel/mm/hugepages/*", f"{PCI_DEVICES}/*")
+NAMES: Final = (f"{NODES}/node*/hugepages/*", "sys/kernel/mm/hugepages/*", f"{PCI_DEVICES}/*")
 """Folders whose names are taken, whatever else is in them."""
 
-INITIATORS: Final = f"{_NODE}/node*/access[01]/initiators/node*"
+INITIATORS: Final = f"{NODES}/node*/access[01]/initiators/node*"
 """Links from a NUMA node to the nodes nearest to it; their names are taken."""
 
-CPU_LINKS: Final = f"{_NODE}/node*/cpu*"
+CPU_LINKS: Final = f"{NODES}/node*/cpu*"
 """Links from a NUMA node to its CPUs; the kubelet's view follows them."""
 
 ISOLATION: Final = (

@@ -25,35 +25,32 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
-from typing import Final
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeAlias
 
+from mooring.engine.core.bits import CPUMask, mask_of
+from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.machine import Finding, Machine, MachineOrigin
-from mooring.engine.core.machineinfo import HugePages
-from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
+from mooring.engine.core.machine import (
+    CPUKind,
+    Finding,
+    Hardware,
+    HardwareCPU,
+    HardwareNode,
+    HardwarePages,
+    Machine,
+    MachineOrigin,
+)
+from mooring.engine.core.machineinfo import Cache, Core, HugePages, MachineInfo, NUMANode
+from mooring.inputs.machines.cadvisor import place_caches
+from mooring.inputs.machines.composition import HUGEPAGES, PAGE, count_of, refusal, size_of
 from mooring.inputs.machines.differences import differences
-from mooring.inputs.machines.shape import Shape, views_of
-from mooring.lazy import replace
-
-MAX_CPUS: Final = 8192
-"""CPUs that a described machine may have; Linux has no more (NR_CPUS)."""
-MAX_NODES: Final = 1024
-"""NUMA nodes that it may have; Linux has no more (NODES_SHIFT 10)."""
-MAX_BYTES: Final = 2**60
-"""Memory that it may have (1Ei); the managers count in 64 bits."""
-
-OF_MEMORY: Final = "memory"
-"""What a format may leave open, and the key for it."""
-ASSUMED_NODE_MEMORY: Final = "4Gi of memory for each NUMA node"
+from mooring.inputs.machines.formats.description import ASSUMED_NODE_MEMORY, MAX_CPUS, MAX_NODES, OF_MEMORY
+from mooring.lazy import dataclass, replace
 
 _GIB: Final = 2**30
-PAGE: Final = 4096
 _MAX_TEXT: Final = 4096
-MAX_DEVICES: Final = 4096
-"""Devices of a resource that a NUMA node may have."""
-HUGEPAGES: Final = "hugepages-"
-"""Before the size of a page, in keys."""
 _EXAMPLE: Final = "for example sockets=2 numa=4 cores=16 threads=2 l3=8 memory=64Gi"
 _UNREAD: Final = "MOOR-411"
 """What no manager reads is worth a word only where a machine was measured."""
@@ -61,6 +58,51 @@ _KEYS: Final = (
     "sockets", "numa", "cores", "threads", "l3", "memory", "siblings", "distances", "hugepages-2Mi", "hugepages-1Gi",
     "efficiency-cores", "cpuless", "cpuless-memory", "l2-size", "l3-size",
 )  # fmt: skip
+CLUSTER_CORES: Final = 4
+"""Efficiency cores that share one L2, as on Intel's hybrid processors."""
+_TO_CPULESS: Final = 3
+"""Added to the distance of the nodes between which a CPU-less node is reached; between two such nodes it is one
+less."""
+
+_Cores: TypeAlias = Sequence[tuple[Core, int, int, int]]
+"""Cores, each with its NUMA node, L2 and L3, counted over the machine from 0."""
+_Node: TypeAlias = tuple[tuple[int, ...], int, tuple[HugePages, ...]]
+"""The nodes with CPUs to which a node belongs, memory and huge pages."""
+_Table: TypeAlias = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A regular machine. All counts are totals of the machine unless told otherwise; all sizes are bytes."""
+
+    sockets: int
+    numa_nodes: int
+    """NUMA nodes with CPUs, a multiple or a divisor of the sockets."""
+    cores: int
+    """Cores with ``threads`` threads each."""
+    threads: int
+    """Threads of each core."""
+    l3_caches: int
+    """L3 caches, a multiple of the sockets, and a multiple or a divisor of the NUMA nodes."""
+    memory: int
+    """Memory of the nodes with CPUs."""
+    adjacent: bool = False
+    """How the threads of a core are numbered: core *i* has CPUs 2i and 2i + 1 (POWER, hybrid laptops, many virtual
+    machines), or else i, i + cores, i + 2 x cores (Linux on x86 servers)."""
+    efficiency_cores: int = 0
+    """Further cores with one thread each, slower than the others, sharing an L2 in fours and the same L3s."""
+    cpuless_nodes: int = 0
+    """Further NUMA nodes without CPUs (HBM, CXL), a multiple or a divisor of the NUMA nodes."""
+    cpuless_memory: int = 0
+    """Memory of the nodes without CPUs."""
+    hugepages: tuple[HugePages, ...] = ()
+    """Pools of the machine, spread evenly over the nodes with CPUs."""
+    distances: tuple[int, int, int] = (10, 12, 32)
+    """Local, within a socket and to other sockets (ACPI SLIT: 10 is local, 20 means twice as far)."""
+    l2_size: int = 2**20
+    """Size of one core's (or cluster's) L2."""
+    l3_size: int = 32 * 2**20
+    """Size of one L3."""
 
 
 def parse_compact(text: str) -> Machine:
@@ -73,7 +115,7 @@ def parse_compact(text: str) -> Machine:
     >>> [core.thread_ids for node in machine.info.topology for core in node.cores]
     [(0, 4), (1, 5), (2, 6), (3, 7)]
     """
-    info, hardware = views_of(parse_shape(text))
+    info, hardware = _views_of(_parse_shape(text))
     machine = Machine(" ".join(text.split()), replace(info, facts=hardware.facts), hardware)
     # A typed machine without a word about memory says nothing about it.
     told = re.search(r"(?:^|\s)memory=", text) is not None
@@ -87,12 +129,8 @@ def compact_findings(machine: Machine) -> tuple[Finding, ...]:
     return tuple(one for one in found if one.code != _UNREAD)
 
 
-def parse_shape(text: str) -> Shape:
-    """Return the shape that a line describes.
-
-    Raises:
-        InputError: as :func:`parse_compact`.
-    """
+def _parse_shape(text: str) -> Shape:
+    """Return the shape that a line describes; errors as of :func:`parse_compact`."""
     if len(text) > _MAX_TEXT:
         raise InputError(f"is longer than {_MAX_TEXT} characters", source="machine", remedy=_EXAMPLE)
     values: dict[str, str] = {}
@@ -111,6 +149,9 @@ def parse_shape(text: str) -> Shape:
     numa = count_of(values, "numa", sockets)
     l3_caches = count_of(values, "l3", max(numa, sockets))
     cpuless = count_of(values, "cpuless", 0)
+    siblings = values.get("siblings", "split")
+    if siblings not in ("split", "adjacent"):
+        raise refusal("siblings", f"{siblings[:40]!r} is not a numbering", "write split or adjacent")
     shape = Shape(
         sockets=sockets,
         numa_nodes=numa,
@@ -118,7 +159,7 @@ def parse_shape(text: str) -> Shape:
         threads=count_of(values, "threads", 1),
         l3_caches=l3_caches,
         memory=_size(values, "memory", 4 * _GIB * numa),
-        adjacent=_is_adjacent(values.get("siblings", "split")),
+        adjacent=siblings == "adjacent",
         efficiency_cores=count_of(values, "efficiency-cores", 0),
         cpuless_nodes=cpuless,
         cpuless_memory=_size(values, "cpuless-memory", 4 * _GIB * cpuless),
@@ -131,51 +172,11 @@ def parse_shape(text: str) -> Shape:
     return shape
 
 
-def count_of(values: Mapping[str, str], key: str, default: int) -> int:
-    """Return the count under a key.
-
-    Raises:
-        InputError: it is none.
-    """
-    text = values.get(key)
-    if text is None:
-        return default
-    if not (text.isascii() and text.isdigit()) or len(text) > 9:
-        raise refusal(key, f"{text[:40]!r} is not a count", "write a plain number such as 8")
-    # A kernel lists the sizes of huge pages that it supports, also with no page of that size.
-    if int(text) == 0 and not key.startswith(HUGEPAGES):
-        raise refusal(key, "must not be 0", "leave the key out for its default")
-    return int(text)
-
-
 def _size(values: Mapping[str, str], key: str, default: int) -> int:
     text = values.get(key)
     if text == "0" and key == "cpuless-memory":
         return 0
     return default if text is None else size_of(key, text)
-
-
-def size_of(key: str, text: str) -> int:
-    """Return the bytes that a text stands for.
-
-    Raises:
-        InputError: it is no size.
-    """
-    try:
-        size, rest = divmod(Quantity.parse(text).nano, 10**9)
-    except QuantitySyntaxError:
-        size, rest = 0, 0
-    if size <= 0 or rest or size % 1024:
-        raise refusal(key, f"{text[:40]!r} is not a size in whole KiB", "write it as 64Gi or 512Mi")
-    if size > MAX_BYTES:
-        raise refusal(key, f"{text[:40]!r} is more than 1Ei", "write a smaller size")
-    return size
-
-
-def _is_adjacent(text: str) -> bool:
-    if text not in ("split", "adjacent"):
-        raise refusal("siblings", f"{text[:40]!r} is not a numbering", "write split or adjacent")
-    return text == "adjacent"
 
 
 def _distances(text: str) -> tuple[int, int, int]:
@@ -205,11 +206,7 @@ def _hugepages(values: Mapping[str, str]) -> tuple[HugePages, ...]:
 
 
 def _check(shape: Shape) -> None:
-    """Refuse counts that make no regular machine.
-
-    Raises:
-        InputError: naming the key that does not fit.
-    """
+    """Refuse counts that make no regular machine, with the key that does not fit."""
     cpus = shape.cores * shape.threads + shape.efficiency_cores
     if cpus > MAX_CPUS:
         raise refusal("cores", f"the machine would have {cpus} CPUs", f"Linux has at most {MAX_CPUS}")
@@ -251,6 +248,150 @@ def _check_memory(shape: Shape) -> None:
         raise refusal("memory", problem, "give more memory or fewer pages")
 
 
-def refusal(key: str, problem: str, remedy: str) -> InputError:
-    """Return the error about a key of a machine."""
-    return InputError(problem, source="machine", field=key[:40], remedy=remedy)
+def _views_of(shape: Shape) -> tuple[MachineInfo, Hardware]:
+    """Return the machine as the kubelet would see it, of its cores by cAdvisor's own rules, and as it is."""
+    own, none = (
+        tuple(replace(pool, num_pages=pool.num_pages // shape.numa_nodes * used) for pool in shape.hugepages)
+        for used in (1, 0)
+    )
+    nodes: list[_Node] = [((node,), shape.memory // shape.numa_nodes, own) for node in range(shape.numa_nodes)]
+    block = max(shape.numa_nodes // max(shape.cpuless_nodes, 1), 1)
+    for index in range(shape.cpuless_nodes):
+        # The first ones belong to the first node, or several nodes to each.
+        first = index * shape.numa_nodes // shape.cpuless_nodes
+        nodes.append((tuple(range(first, first + block)), shape.cpuless_memory // shape.cpuless_nodes, none))
+    cores, table = _cores(shape), _distance_table(shape, [homes for homes, _, _ in nodes[shape.numa_nodes :]])
+    return _machine_info(shape, cores, nodes, table), _hardware(shape, cores, nodes, table)
+
+
+def _cores(shape: Shape) -> _Cores:
+    """Return the cores, dealt out in blocks: the first socket has the first ones; threads are in text order."""
+    cores, slow = shape.cores, shape.efficiency_cores
+    parts = (shape.sockets, shape.numa_nodes, shape.l3_caches)
+    per_socket = cores // shape.sockets
+    found = []
+    for index in range(cores):
+        socket, node, l3 = (index * count // cores for count in parts)
+        first, step = (index * shape.threads, 1) if shape.adjacent else (index, cores)
+        threads = sorted(range(first, first + step * shape.threads, step), key=str)
+        found.append((Core(index % per_socket, tuple(threads), socket), node, index, l3))
+    blocks = max(shape.numa_nodes, shape.l3_caches)  # no L2 crosses the border of a node or an L3
+    for index in range(slow):
+        socket, node, l3 = (index * count // slow for count in parts)
+        block, position = divmod(index, slow // blocks)
+        l2 = cores + block * -(-slow // blocks // CLUSTER_CORES) + position // CLUSTER_CORES
+        core_id = per_socket + index % (slow // shape.sockets)
+        found.append((Core(core_id, (cores * shape.threads + index,), socket), node, l2, l3))
+    return found
+
+
+def _distance_table(shape: Shape, cpuless: Sequence[tuple[int, ...]]) -> _Table:
+    """Return the distances; ``cpuless`` are the nodes from which each node without CPUs is reached."""
+    local, same_socket, remote = shape.distances
+    in_socket = shape.numa_nodes // shape.sockets or 1
+    near = []
+    for node in range(shape.numa_nodes):
+        first = node // in_socket * in_socket
+        row = [remote] * shape.numa_nodes
+        row[first : first + in_socket] = [same_socket] * in_socket
+        row[node] = local
+        near.append(row)
+    # Many nodes without CPUs are reached from the same nodes: such a group has its distances once.
+    nearest = {
+        homes: [min(column) for column in zip(*(near[home] for home in homes), strict=True)]
+        for homes in dict.fromkeys(cpuless)
+    }
+    far: dict[tuple[int, ...], list[int]] = {}
+    for homes, distances in nearest.items():
+        between = {others: min(distances[home] for home in others) + _TO_CPULESS - 1 for others in nearest}
+        far[homes] = [*(distance + _TO_CPULESS for distance in distances), *(between[others] for others in cpuless)]
+    rows = [[*row, *(nearest[homes][node] + _TO_CPULESS for homes in cpuless)] for node, row in enumerate(near)]
+    rows += [far[homes] for homes in cpuless]
+    return tuple((*row[:node], local, *row[node + 1 :]) for node, row in enumerate(rows))
+
+
+def _hardware(shape: Shape, cores: _Cores, nodes: Sequence[_Node], table: _Table) -> Hardware:
+    """Return the machine as hwloc would find it."""
+    firsts: dict[str, dict[int, int]] = {"socket": {}, "l2": {}, "l3": {}}
+    own: dict[int, int] = defaultdict(int)
+    for core, node, l2, l3 in cores:
+        own[node] |= mask_of(core.thread_ids)
+        for kind, number in (("socket", core.socket_id), ("l2", l2), ("l3", l3)):
+            firsts[kind][number] = min(*core.thread_ids, firsts[kind].get(number, MAX_CPUS))
+    # Disjoint masks: their sum is their union.
+    local = [CPUSet(CPUMask(sum(own[home] for home in homes))) for homes, _, _ in nodes]
+    near: dict[int, list[int]] = defaultdict(list)
+    for node, (homes, _, _) in enumerate(nodes):
+        for home in homes:
+            near[home].append(node)
+    online = CPUSet(CPUMask(sum(own.values())))
+    slow = CPUSet.from_ids(range(shape.cores * shape.threads, len(online)))
+    cpus = [
+        HardwareCPU(
+            id=cpu,
+            core=min(core.thread_ids),
+            package=core.socket_id,
+            package_first_cpu=firsts["socket"][core.socket_id],
+            numa=tuple(near[node]),
+            l2=firsts["l2"][l2],
+            l3=firsts["l3"][l3],
+            efficiency=int(cpu not in slow) if slow else None,
+        )
+        for core, node, l2, l3 in cores
+        for cpu in core.thread_ids
+    ]
+    return Hardware(
+        cpus=tuple(sorted(cpus, key=lambda cpu: cpu.id)),
+        online=online,
+        offline=CPUSet(),
+        allowed=online,
+        isolated=CPUSet(),
+        nodes=tuple(
+            HardwareNode(
+                node,
+                memory,
+                tuple(HardwarePages(*pool) for pool in sorted((one.page_size * 1024, one.num_pages) for one in pools)),
+                local_cpus=local[node],
+                sysfs_cpulist=str(local[node]) if node < shape.numa_nodes else "",
+            )
+            for node, (_, memory, pools) in enumerate(nodes)
+        ),
+        # One node alone is no table, neither for the kernel nor for hwloc.
+        distances=table if len(table) > 1 else None,
+        distance_nodes=tuple(range(len(table))) if len(table) > 1 else (),
+        # Slower ones first; a uniform machine has none, as in hwloc.
+        kinds=(CPUKind(0, slow), CPUKind(1, online - slow)) if slow else (),
+        num_cores=len(cores),
+        num_packages=len(firsts["socket"]),
+        num_l3=len(firsts["l3"]),
+    )
+
+
+def _machine_info(shape: Shape, cores: _Cores, nodes: Sequence[_Node], table: _Table) -> MachineInfo:
+    """Return the machine as cAdvisor would describe it: in text order of the kernel's names, caches by its rules."""
+    sharers: Counter[tuple[int, int]] = Counter()
+    for core, _, l2, l3 in cores:
+        sharers.update({(2, l2): len(core.thread_ids), (3, l3): len(core.thread_ids)})
+
+    def shared(level: int, number: int, size: int) -> tuple[Cache, int]:
+        return Cache(number, size, "Unified", level), sharers[level, number]
+
+    caches = {
+        core.thread_ids[0]: (shared(2, l2, shape.l2_size), shared(3, l3, shape.l3_size)) for core, _, l2, l3 in cores
+    }
+    cores_of: dict[int, list[Core]] = defaultdict(list)
+    for core, node, _, _ in sorted(cores, key=lambda one: str(one[0].thread_ids[0])):
+        cores_of[node].append(core)
+    listed: list[NUMANode] = []
+    for node in sorted(range(len(nodes)), key=str):
+        placed, of_node = place_caches(cores_of[node], caches.__getitem__)
+        _, memory, pools = nodes[node]
+        listed.append(NUMANode(node, memory, pools, placed, table[node], of_node))
+    return MachineInfo(
+        num_cores=shape.cores * shape.threads + shape.efficiency_cores,
+        num_sockets=shape.sockets,
+        memory_capacity=shape.memory + shape.cpuless_memory,
+        topology=tuple(listed),
+        hugepages=shape.hugepages,
+        num_physical_cores=len({core.core_id for core, *_ in cores}),
+    )

@@ -20,10 +20,13 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import HardwarePages, Machine, PublishedNode
 from mooring.engine.core.machineinfo import HugePages, NUMANode
-from mooring.inputs.machines.compact import HUGEPAGES, MAX_DEVICES, OF_MEMORY, PAGE, count_of, refusal, size_of
-from mooring.inputs.machines.formats.description import OF_DISTANCES, OF_PART
+from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
+from mooring.inputs.machines.formats.description import MAX_BYTES, MAX_DEVICES, OF_DISTANCES, OF_MEMORY, OF_PART
 from mooring.lazy import replace
 
+PAGE: Final = 4096
+HUGEPAGES: Final = "hugepages-"
+"""Before the size of a page, in keys."""
 _OF_NODE: Final = re.compile(r"node([0-9]{1,5})\.(.+)", re.ASCII)
 _DEVICES: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*/[\w.-]+", re.ASCII)
 """The name of a resource of a device plugin."""
@@ -248,3 +251,42 @@ def _told(before: Machine, after: Machine, parts: Iterable[str], name: str) -> M
     unknown = tuple(part for part in origin.unknown if part not in known)
     assumed = tuple(text for text in origin.assumed if OF_PART.get(text, part_of(text)) not in known)
     return replace(after, name=name, origin=replace(origin, unknown=unknown, assumed=assumed))
+
+
+def count_of(values: Mapping[str, str], key: str, default: int) -> int:
+    """Return the count under a key.
+
+    Raises:
+        InputError: it is none.
+    """
+    text = values.get(key)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit()) or len(text) > 9:
+        raise refusal(key, f"{text[:40]!r} is not a count", "write a plain number such as 8")
+    # A kernel lists the sizes of huge pages that it supports, also with no page of that size.
+    if int(text) == 0 and not key.startswith(HUGEPAGES):
+        raise refusal(key, "must not be 0", "leave the key out for its default")
+    return int(text)
+
+
+def size_of(key: str, text: str) -> int:
+    """Return the bytes that a text stands for.
+
+    Raises:
+        InputError: it is no size.
+    """
+    try:
+        size, rest = divmod(Quantity.parse(text).nano, 10**9)
+    except QuantitySyntaxError:
+        size, rest = 0, 0
+    if size <= 0 or rest or size % 1024:
+        raise refusal(key, f"{text[:40]!r} is not a size in whole KiB", "write it as 64Gi or 512Mi")
+    if size > MAX_BYTES:
+        raise refusal(key, f"{text[:40]!r} is more than 1Ei", "write a smaller size")
+    return size
+
+
+def refusal(key: str, problem: str, remedy: str) -> InputError:
+    """Return the error about a key of a machine."""
+    return InputError(problem, source="machine", field=key[:40], remedy=remedy)

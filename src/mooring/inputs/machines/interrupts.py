@@ -15,8 +15,8 @@ from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.machine import PCIDevice
 from mooring.engine.extensions.interrupts import Interrupt
-from mooring.inputs.machines.hardware.kernelfiles import read_mask
-from mooring.inputs.machines.tree import Tree
+from mooring.inputs.machines.kernelfiles import read_mask
+from mooring.inputs.machines.tree import PCI_DEVICES, Tree
 
 IRQ: Final = "proc/irq"
 DEFAULT: Final = f"{IRQ}/default_smp_affinity"
@@ -71,8 +71,8 @@ def _interrupts(tree: Tree, modes: Modes) -> Iterator[Interrupt]:
     # Of message-signalled interrupts: lines of older devices are shared and say nothing.
     devices = {
         int(number): address
-        for address in tree.names(DEVICES)
-        for number in tree.names(f"{DEVICES}/{address}/msi_irqs")
+        for address in tree.names(PCI_DEVICES)
+        for number in tree.names(f"{PCI_DEVICES}/{address}/msi_irqs")
         if number.isdecimal()
     }
     shows_state = tree.is_dir(_DEBUG)
@@ -116,7 +116,6 @@ def cpu_list(text: str | None) -> CPUSet | None:
         return None
 
 
-DEVICES = "sys/bus/pci/devices"
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.ASCII)
 _ROOT = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}", re.ASCII)
 _HEX = re.compile(r"0x([0-9a-fA-F]+)", re.ASCII)
@@ -126,10 +125,10 @@ _NUMBER = re.compile(r"-0+|[0-9]{1,9}", re.ASCII)
 def read_pci_devices(tree: Tree) -> tuple[PCIDevice, ...]:
     """Return the PCI devices of a tree by address; those whose class cannot be read are left out."""
     found = []
-    for address in tree.names(DEVICES):
+    for address in tree.names(PCI_DEVICES):
         if not _ADDRESS.fullmatch(address):
             continue
-        folder = f"{DEVICES}/{address}"
+        folder = f"{PCI_DEVICES}/{address}"
         class_code = _hex(tree.read(f"{folder}/class"), 6)
         if class_code:
             vendor, device = _hex(tree.read(f"{folder}/vendor"), 4), _hex(tree.read(f"{folder}/device"), 4)

@@ -19,8 +19,8 @@ from typing import Final
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.cpuset import HIGHEST_CPU, CPUSet
 from mooring.engine.extensions.interrupts import Interrupt
-from mooring.inputs.machines.hardware.kernelfiles import parse_mask
 from mooring.inputs.machines.interrupts import DEFAULT, Modes, cpu_list, cpus_of_mask, no_modes, read_interrupts
+from mooring.inputs.machines.kernelfiles import parse_mask
 from mooring.inputs.machines.tree import Tree, processes
 from mooring.lazy import dataclass, field
 

@@ -28,12 +28,11 @@ from mooring.lazy import dataclass, lazily, replace
 
 with lazily():
     from mooring.inputs.decoding import files
-    from mooring.inputs.machines import compact, composition, interrupts, machineinfo_json
+    from mooring.inputs.machines import cadvisor, compact, composition, interrupts, machineinfo_json
     from mooring.inputs.machines import differences as compared
-    from mooring.inputs.machines import kubelet_view as cadvisor_machine
+    from mooring.inputs.machines import hardware as found_hardware
     from mooring.inputs.machines import tree as trees
     from mooring.inputs.machines.formats import description, recognition
-    from mooring.inputs.machines.hardware import machine as found_hardware
 
 LIVE: Final = "live"
 """Names this computer; an empty source does as well."""
@@ -154,16 +153,16 @@ def machine_of(tree: trees.Tree, name: str = "") -> Machine:
         InputError: the tree holds no machine that can be understood.
     """
     hardware = found_hardware.read_hardware(tree)
-    answer = cadvisor_machine.read_machine_info(tree)
+    info, info_error, topology_error = cadvisor.read_machine_info(tree)
     # Sets of CPUs and nodes are bit masks, as long as their highest member: no kernel gives such ids.
-    for node in answer.info.topology:
+    for node in info.topology:
         highest = max((max(core.thread_ids) for core in node.cores), default=0)
         if highest > HIGHEST_CPU or node.node_id > HIGHEST_NODE:
             problem = f"names CPU {highest}" if highest > HIGHEST_CPU else f"names NUMA node {node.node_id}"
             raise InputError(problem, source=tree.name, remedy="no kernel has such a number: check the snapshot")
     refused = (
-        (answer.info_error, "describe the machine, so a kubelet does not start", "machine", "MOOR-461"),
-        (answer.topology_error, "read the topology", "topology", "MOOR-462"),
+        (info_error, "describe the machine, so a kubelet does not start", "machine", "MOOR-461"),
+        (topology_error, "read the topology", "topology", "MOOR-462"),
     )
     found = [
         Finding("warning", subject, f"cAdvisor cannot {what}: {error}", code)
@@ -171,12 +170,12 @@ def machine_of(tree: trees.Tree, name: str = "") -> Machine:
         if error
     ]
     found += found_hardware.hardware_findings(tree, hardware)
-    found += compared.differences(answer.info, hardware)
+    found += compared.differences(info, hardware)
     return Machine(
         name=name or _base_name(tree.name),
-        info=replace(answer.info, facts=hardware.facts),
+        info=replace(info, facts=hardware.facts),
         hardware=hardware,
-        info_error=answer.info_error,
+        info_error=info_error,
         pci=interrupts.read_pci_devices(tree),
         findings=tuple(found),
     )
@@ -384,7 +383,7 @@ def shipped_machine(name: str) -> Machine:
     [shape], amounts = composition.parts_of(f"{entry.text} {entry.assumed}", lambda _: False)
     assumed = tuple(entry.assumed.split())
     untold = {composition.part_of(word) for word in assumed} | {composition.OF_PAGES}
-    parts = (compact.OF_MEMORY, composition.OF_PAGES, composition.OF_DEVICES)
+    parts = (description.OF_MEMORY, composition.OF_PAGES, composition.OF_DEVICES)
     origin = MachineOrigin("shipped machine", tuple(one for one in parts if one in untold), assumed)
     machine = composition.with_amounts(compact.parse_compact(shape), amounts)
     return replace(machine, name=name, origin=origin, findings=compact.compact_findings(machine))

@@ -5,7 +5,8 @@ A MachineInfo tells only the kubelet's view; then the document says what that vi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from typing import Final
 
 from mooring.documents import machine as parts
 from mooring.documents.plan import finding_parts
@@ -22,10 +23,9 @@ from mooring.engine.core.machine import (
     MachineOrigin,
     PCIDevice,
 )
-from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode
-from mooring.inputs.machines.kubelet_view import KubeletView, kubelet_view
+from mooring.engine.core.machineinfo import MachineInfo
 
-L3 = 3
+_L3: Final = 3
 """Level of the caches that are listed as ``l3``."""
 
 
@@ -52,7 +52,21 @@ def hardware_document(
     return parts.MachineDocument(
         name=name,
         origin=parts.OriginPart(origin.format, list(origin.unknown), list(origin.assumed)),
-        cpus=[_cpu_part(cpu) for cpu in hardware.cpus],
+        cpus=[
+            parts.HardwareCPUPart(
+                cpu.id,
+                cpu.core,
+                cpu.package,
+                cpu.package_first_cpu,
+                list(cpu.numa),
+                cpu.die,
+                cpu.l2,
+                cpu.l3,
+                cpu.efficiency,
+                _groups(cpu),
+            )
+            for cpu in hardware.cpus
+        ],
         online=str(hardware.online),
         offline=str(hardware.offline),
         allowed=str(hardware.allowed),
@@ -93,64 +107,52 @@ def hardware_document(
     )
 
 
-def _cpu_part(pu: HardwareCPU) -> parts.HardwareCPUPart:
-    groups = {name: first for name in ("cluster", "book", "drawer") if (first := getattr(pu, name)) is not None}
-    known = parts.CPUGroupsPart(**groups) if groups else None
-    return parts.HardwareCPUPart(
-        pu.id, pu.core, pu.package, pu.package_first_cpu, list(pu.numa), pu.die, pu.l2, pu.l3, pu.efficiency, known
-    )
+def _groups(cpu: HardwareCPU) -> parts.CPUGroupsPart | None:
+    known = {name: first for name in ("cluster", "book", "drawer") if (first := getattr(cpu, name)) is not None}
+    return parts.CPUGroupsPart(**known) if known else None
 
 
 def described_hardware(info: MachineInfo) -> Hardware:
     """Return the hardware as a MachineInfo describes it: everything beyond that is unknown."""
-    view = kubelet_view(info)
-    cpus = tuple(_cpus(view))
-    online = view.cpus
+    # A CPU that is listed twice is where it is listed last, as in the kubelet.
+    places = {cpu: (node, core) for node in info.topology for core in node.cores for cpu in core.thread_ids}
+    first_of_socket: dict[int, int] = {}
+    first_of_l3: dict[object, int] = {}
+    cpus = []
+    for cpu in sorted(places):
+        node, core = places[cpu]
+        # What tells one L3 from another: its id in the socket, or the node that has it as a whole.
+        of_core = (cache.id for cache in core.uncore_caches if cache.level == _L3)
+        of_node = (node.node_id for cache in node.caches if cache.level == _L3)
+        l3 = next(((core.socket_id, number) for number in of_core), next(of_node, None))
+        cpus.append(
+            HardwareCPU(
+                id=cpu,
+                core=min(core.thread_ids),
+                package=core.socket_id,
+                package_first_cpu=first_of_socket.setdefault(core.socket_id, cpu),
+                numa=(node.node_id,),
+                l3=None if l3 is None else first_of_l3.setdefault(l3, cpu),
+            )
+        )
+    nodes = []
+    for node in info.topology:
+        own = CPUSet.from_ids(cpu for core in node.cores for cpu in core.thread_ids)
+        pages = tuple(HardwarePages(pool.page_size * 1024, pool.num_pages) for pool in node.hugepages)
+        nodes.append(HardwareNode(node.node_id, node.memory, pages, local_cpus=own, sysfs_cpulist=str(own)))
+    online = CPUSet.from_ids(places)
     rows = tuple(node.distances for node in info.topology if node.distances is not None)
-    ids = tuple(node.node_id for node in info.topology)
-    square = len(rows) == len(ids) and all(len(row) == len(ids) for row in rows)
+    square = len(rows) == len(nodes) and all(len(row) == len(nodes) for row in rows)
     return Hardware(
-        cpus=cpus,
+        cpus=tuple(cpus),
         online=online,
         offline=CPUSet(),
         allowed=online,
         isolated=CPUSet(),
-        nodes=tuple(map(_node, info.topology)),
+        nodes=tuple(nodes),
         distances=rows if square else None,
-        distance_nodes=ids if square else (),
+        distance_nodes=tuple(node.id for node in nodes) if square else (),
         num_cores=len({cpu.core for cpu in cpus}),
-        num_packages=len({cpu.package for cpu in cpus}),
-        num_l3=len({cpu.l3 for cpu in cpus if cpu.l3 is not None}),
+        num_packages=len(first_of_socket),
+        num_l3=len(first_of_l3),
     )
-
-
-def _cpus(view: KubeletView) -> Iterator[HardwareCPU]:
-    first_of_socket: dict[int, int] = {}
-    first_of_l3: dict[object, int] = {}
-    for cpu in sorted(view.cores):
-        core, node = view.cores[cpu], view.nodes[cpu]
-        l3 = _l3_key(core, node)
-        yield HardwareCPU(
-            id=cpu,
-            core=view.core_ids[cpu],
-            package=core.socket_id,
-            package_first_cpu=first_of_socket.setdefault(core.socket_id, cpu),
-            numa=(node.node_id,),
-            l3=None if l3 is None else first_of_l3.setdefault(l3, cpu),
-        )
-
-
-def _l3_key(core: Core, node: NUMANode) -> object:
-    """Return what tells one L3 from another: its id in the socket, or the node that has it as a whole."""
-    for cache in core.uncore_caches:
-        if cache.level == L3:
-            return core.socket_id, cache.id
-    if any(cache.level == L3 for cache in node.caches):
-        return node.node_id
-    return None
-
-
-def _node(node: NUMANode) -> HardwareNode:
-    cpus = CPUSet.from_ids(cpu for core in node.cores for cpu in core.thread_ids)
-    pages = tuple(HardwarePages(pool.page_size * 1024, pool.num_pages) for pool in node.hugepages)
-    return HardwareNode(node.node_id, node.memory, pages, local_cpus=cpus, sysfs_cpulist=str(cpus))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
@@ -17,12 +18,10 @@ import msgspec
 from mooring.engine.core.cpuset import HIGHEST_CPU
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.gotext import INT64_MAX
-from mooring.engine.core.machine import Finding, Machine, MachineOrigin, SourcePlace
+from mooring.engine.core.machine import Finding, Machine, MachineOrigin
 from mooring.engine.core.machineinfo import HIGHEST_NODE, Cache, Core, HugePages, MachineInfo, MemoryModules, NUMANode
 from mooring.inputs.decoding.documents import json_error, places_of
 from mooring.inputs.decoding.fields import Document
-from mooring.inputs.machines.kubelet_view import oddities
-from mooring.lazy import dataclass
 
 ODD: Final = "MOOR-464"
 """Code of findings about fields that no cAdvisor writes so."""
@@ -124,18 +123,62 @@ def parse_machine_info(data: bytes, source: str, line: int = 1) -> Machine:
     Raises:
         InputError: the document is no MachineInfo.
     """
-    reader = _DocumentReader(data, source, line)
-    members = reader.decode(data, dict[str, msgspec.Raw])
-    label = reader.decode(data, _LabelJSON)
+    document = Document(None, source, 1, line, data, is_alone=True)
+    members = _decoded(data, dict[str, msgspec.Raw], document)
+    label = _decoded(data, _LabelJSON, document)
     wrapped = next((key for key in _ENVELOPES if key in members), "")
     body = bytes(members[wrapped]) if wrapped else data
-    info = msgspec.convert(reader.decode(body, _InfoJSON, wrapped), MachineInfo, from_attributes=True)
-    odd = oddities(info, f"{wrapped}." if wrapped else "")
+    info = msgspec.convert(_decoded(body, _InfoJSON, document, wrapped), MachineInfo, from_attributes=True)
+    odd = _oddities(info, f"{wrapped}." if wrapped else "")
     findings = tuple(
         Finding("warning", field, f"{place}: {odd[field]}", ODD, place)
-        for field, place in reader.places(tuple(odd)).items()
+        for field, place in (places_of(document, tuple(odd)) if odd else {}).items()
     )
     return Machine(label.name or "", info, origin=_ORIGIN, findings=findings)
+
+
+_MOST_REPORTED: Final = 20
+
+
+def _oddities(info: MachineInfo, prefix: str) -> dict[str, str]:
+    """Return the paths of fields that no cAdvisor writes so, with what the kubelet makes of each.
+
+    Source: kubelet v1.37.1, cm/cpumanager/topology; spec: topology.md section 1.
+    """
+    # No oddities are seen at less cost than looking for them: publishers' facts are read often.
+    cores = [core for node in info.topology for core in node.cores]
+    cpus = [cpu for core in cores for cpu in core.thread_ids]
+    is_ordinary = (
+        len(cpus) == len(set(cpus)) > 0
+        and len({node.node_id for node in info.topology}) == len(info.topology)
+        and min((core.core_id for core in cores), default=0) >= 0
+    )
+    return {} if is_ordinary else dict(islice(_found(info, prefix), _MOST_REPORTED))
+
+
+def _found(info: MachineInfo, prefix: str) -> Iterator[tuple[str, str]]:
+    """Yield the odd fields one after another."""
+    nodes: set[int] = set()
+    cpus: set[int] = set()
+    for index, node in enumerate(info.topology):
+        field = f"{prefix}topology[{index}]"
+        if node.node_id in nodes:
+            problem = f"NUMA node {node.node_id} is there twice: the kubelet adds its CPUs up and takes the last memory"
+            yield f"{field}.node_id", problem
+        nodes.add(node.node_id)
+        for position, core in enumerate(node.cores):
+            inner = f"{field}.cores[{position}]"
+            if core.core_id < 0:
+                yield f"{inner}.core_id", f"{core.core_id} is negative: the kubelet numbers cores by their first CPU"
+            again = sorted(cpus & set(core.thread_ids))
+            if again:
+                yield f"{inner}.thread_ids", f"CPU {again[0]} is in another core, too: the kubelet keeps the last"
+            cpus.update(core.thread_ids)
+    if not cpus:
+        problem = "there are no CPUs: " + (
+            "the kubelet starts and its managers find none" if info.num_cores else "the kubelet does not start"
+        )
+        yield f"{prefix}topology", problem
 
 
 def parse_machine_lines(data: bytes, source: str, name: str) -> Machine:
@@ -148,7 +191,8 @@ def parse_machine_lines(data: bytes, source: str, name: str) -> Machine:
     """
     names: list[str] = []
     for number, line in _lines(data):
-        found = _DocumentReader(line, source, number).decode(line, _LabelJSON).name or ""
+        document = Document(None, source, 1, number, line, is_alone=True)
+        found = _decoded(line, _LabelJSON, document).name or ""
         if found == name:
             return parse_machine_info(line, source, number)
         names.append(found)
@@ -266,37 +310,20 @@ _WORDS: Final = {
 _BOUNDS: Final = {">=": "must be at least", "<=": "must be at most"}
 
 
-@dataclass(frozen=True, slots=True)
-class _DocumentReader:
-    """Decodes a document and its parts; complaints name line, column and field."""
-
-    data: bytes
-    source: str
-    line: int
-
-    def decode(self, data: bytes, kind: type[_T], prefix: str = "") -> _T:
-        """Decode JSON.
-
-        Raises:
-            InputError: the text is no JSON or does not have the shape of ``kind``.
-        """
-        try:
-            return msgspec.json.decode(data, type=kind)
-        except msgspec.ValidationError as error:
-            complaint, _, path = str(error).partition(" - at `$")
-            field = f"{prefix}{path.rstrip('`')}".strip(".")
-            missing = _MISSING.match(complaint)
-            if missing:
-                field = f"{field}.{missing[1]}".strip(".")
-            problem = _problem(complaint)
-            raise InputError(problem, source=str(self.places((field,))[field]), field=field, remedy=_REMEDY) from None
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError, ValueError):
-            raise json_error(self.data, self.source, self.line) from None
-
-    def places(self, fields: tuple[str, ...]) -> dict[str, SourcePlace]:
-        """Return the places of fields."""
-        document = Document(None, self.source, 1, self.line, self.data, is_alone=True)
-        return places_of(document, fields) if fields else {}
+def _decoded(data: bytes, kind: type[_T], document: Document, prefix: str = "") -> _T:
+    """Decode JSON of a document, or of its part under a prefix; complaints name line, column and field."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError as error:
+        complaint, _, path = str(error).partition(" - at `$")
+        field = f"{prefix}{path.rstrip('`')}".strip(".")
+        if missing := _MISSING.match(complaint):
+            field = f"{field}.{missing[1]}".strip(".")
+        place = places_of(document, (field,))[field]
+        raise InputError(_problem(complaint), source=str(place), field=field, remedy=_REMEDY) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError, ValueError):
+        whole = document.text if isinstance(document.text, bytes) else data
+        raise json_error(whole, document.file, document.line) from None
 
 
 def _problem(complaint: str) -> str:

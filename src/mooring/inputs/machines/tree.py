@@ -25,6 +25,11 @@ from typing import Final, Protocol
 from mooring.engine.core.errors import InputError
 from mooring.lazy import dataclass
 
+CPUS: Final = "sys/devices/system/cpu"
+"""Folder of all CPUs."""
+NODES: Final = "sys/devices/system/node"
+"""Folder of all NUMA nodes; missing on machines whose kernel knows no NUMA."""
+PCI_DEVICES: Final = "sys/bus/pci/devices"
 MAX_FILE_BYTES: Final = 64 * 2**20
 """A file of the tree larger than this is an InputError; ``/proc/cpuinfo`` of 4096 CPUs has about 6 MiB."""
 MAX_LINK_HOPS: Final = 40
@@ -304,18 +309,11 @@ class KubeletProcess:
     """Without its own name."""
 
 
-@dataclass(frozen=True, slots=True)
-class KubeletHere:
-    """What a look through all processes found."""
-
-    process: KubeletProcess | None = None
-    """The kubelet as a program of its own; of several the one with the lowest process id."""
-    embedding: str = ""
-    """Where there is none: the name of a program that has the kubelet in it."""
-
-
-def kubelet_here(tree: Tree) -> KubeletHere:
+def kubelet_here(tree: Tree) -> tuple[KubeletProcess | None, str]:
     """Look through all processes, once, for the kubelet of this computer.
+
+    It is a program of its own, of several the one with the lowest process id; where there is none, the name of a
+    program that has the kubelet in it is told, if one runs.
 
     Those of a cluster inside containers, which have a process id of their own there, are no kubelets of this computer.
     """
@@ -324,10 +322,10 @@ def kubelet_here(tree: Tree) -> KubeletHere:
         if name == NAME:
             arguments = _arguments(tree, number)
             if arguments is not None and not _is_nested(tree, number):
-                return KubeletHere(KubeletProcess(number, arguments))
+                return KubeletProcess(number, arguments), ""
         elif not embedding and not _is_nested(tree, number):
             embedding = name
-    return KubeletHere(embedding=embedding)
+    return None, embedding
 
 
 def still_runs(tree: Tree, process: KubeletProcess) -> bool:
@@ -337,7 +335,7 @@ def still_runs(tree: Tree, process: KubeletProcess) -> bool:
 
 def kubelet_arguments(tree: Tree) -> tuple[str, ...] | None:
     """Return the arguments of the running kubelet, without its own name; None when there is none."""
-    found = kubelet_here(tree).process
+    found, _ = kubelet_here(tree)
     return None if found is None else found.arguments
 
 

@@ -19,9 +19,9 @@ from mooring.inputs.pods import claims, cluster_objects
 from mooring.inputs.pods.admission import APIServerAdmission
 from mooring.inputs.pods.cluster_objects import HOLDS_NOTHING, Standing, large_quantities, node_of, standing_of
 from mooring.inputs.pods.defaults import PodGates
+from mooring.inputs.pods.launched_pods import with_instance_types
 from mooring.inputs.pods.pod_fields import LABEL, SUBDOMAIN, check_containers_fit, check_name
 from mooring.inputs.pods.pods import DEFAULT_GATES
-from mooring.inputs.pods.virtual_machines import with_instance_types
 from mooring.inputs.pods.workloads import NO_PATHS, OtherObject, PodObject, TemplatePaths, pod_objects
 from mooring.lazy import dataclass, replace
 

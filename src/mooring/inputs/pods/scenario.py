@@ -4,21 +4,18 @@ The format is that of the project's recordings: one JSON object per line, compre
 written by hand as YAML documents. Lines are read one by one, so a corpus of any length takes the memory of
 one scenario.
 
-The objects of a scenario file, one at a time.
+Recordings, as ``mooring record`` and ``mooring shadow`` write them, are the scenarios of a node, one after another.
+Each begins at what was observed, so that each replays alone. Here they are put together again: what happened to a node
+over the whole time. What came or went while nothing was recorded happens when the next scenario begins.
 """
 
 from __future__ import annotations
 
-import gzip
-import io
 import os
-import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import IO, Any, cast
-
-import msgspec
+from typing import Any, Final
 
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.errors import InputError
@@ -31,72 +28,12 @@ from mooring.engine.releases.catalog import release_of
 from mooring.inputs.configuration.kubelet_config import kubelet_config
 from mooring.inputs.configuration.mooring_config import mooring_config
 from mooring.inputs.decoding import fields as reading
-from mooring.inputs.decoding.documents import SUFFIXES, json_error, load_documents, located
+from mooring.inputs.decoding.documents import load_lines, located
 from mooring.inputs.decoding.fields import as_mapping, mapping_at, name_at, text_at, within
-from mooring.inputs.decoding.files import STANDARD_INPUT, check_regular, open_problem, read_standard_input, shown
 from mooring.inputs.decoding.quantities import nanoseconds
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pods import hotplug_step, pod_from_object, resizing
 from mooring.lazy import dataclass, field, replace
-
-LONGEST_LINE = 32 * 1024**2
-"""Bytes that one scenario may have, unpacked; the longest recorded one has a hundredth of that."""
-_GZIP = b"\x1f\x8b"
-
-
-def scenario_documents(path: str | os.PathLike[str]) -> Iterator[reading.Document]:
-    """Yield the objects of a file.
-
-    Files called ``.yaml``, ``.yml`` and ``.json`` are read as documents, all others as JSON lines. A repeated
-    key of a JSON line is not noticed: recordings are written by programs, and read several times faster this
-    way.
-
-    Raises:
-        InputError: the file cannot be read or unpacked, or a line is not JSON.
-    """
-    if path != "-":
-        check_regular(Path(path))
-    if path != "-" and Path(path).suffix in SUFFIXES:
-        yield from load_documents(path)
-        return
-    name = STANDARD_INPUT if path == "-" else shown(path)
-    decoder: msgspec.json.Decoder[reading.Value] = msgspec.json.Decoder()
-    is_empty = True
-    for number, line in enumerate(_lines(path, name), 1):
-        if not line.isspace():
-            is_empty = False
-            try:
-                content = decoder.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                raise json_error(line, name, number) from None
-            yield reading.Document(content, name, 1, number, line, is_alone=True)
-    if is_empty:
-        raise InputError("nothing in it", source=name)
-
-
-def _lines(path: str | os.PathLike[str], name: str) -> Iterator[bytes]:
-    number = 0
-    try:
-        with ExitStack() as stack:
-            opened: io.RawIOBase | io.BytesIO
-            opened = io.BytesIO(read_standard_input()) if path == "-" else stack.enter_context(io.FileIO(path))
-            packed = stack.enter_context(io.BufferedReader(opened))
-            stream: IO[bytes] = packed
-            if packed.peek(2)[:2] == _GZIP:
-                stream = cast("IO[bytes]", stack.enter_context(gzip.GzipFile(fileobj=packed)))
-            while line := stream.readline(LONGEST_LINE + 1):
-                number += 1
-                if len(line) > LONGEST_LINE:
-                    limit = LONGEST_LINE // 1024**2
-                    raise InputError(f"a line longer than {limit} MiB", source=f"{name}:{number}")
-                yield line
-    except (EOFError, zlib.error, gzip.BadGzipFile):
-        remedy = "copy the file again"
-        problem = "the compressed data is damaged or cut short"
-        raise InputError(problem, source=f"{name}:{number + 1}", remedy=remedy) from None
-    except (OSError, ValueError) as error:
-        raise InputError(open_problem(error), source=name) from None
-
 
 _STEPS = (
     "write admit: with a pod, remove: with a uid, resize: with a uid and containers or with a pod, "
@@ -168,7 +105,7 @@ def load_scenarios(
     Raises:
         InputError: the file cannot be used, or a scenario is not valid; also in the middle of the iteration.
     """
-    for document in scenario_documents(path):
+    for document in load_lines(path):
         with located(document):
             fields, place = as_mapping(document.content), document.source
             if "providers" not in fields:
@@ -302,3 +239,140 @@ def _step(item: Any, source: str, gates: PodGates, report: reading.Report, moori
 def _pod(item: Any, field: str, source: str, gates: PodGates) -> Pod:
     with within(field):
         return pod_from_object(as_mapping(item), source=source, gates=gates)
+
+
+SCENARIO: Final = "scenario.jsonl"
+"""Of the folder of a difference."""
+RECORDING: Final = "recording-*.jsonl"
+OBSERVED: Final = "observed"
+"""The member of a scenario that tells of which node it is, and from when to when."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedStep:
+    """Something that happened to a node."""
+
+    at: float
+    """Seconds since 1970."""
+    step: Admit | Remove | Restart
+    """A restart names its configuration and release where these changed."""
+    content: Mapping[str, Any] = field(default_factory=dict)
+    """The object of an admitted pod."""
+    admitted: bool = True
+    """Whether the kubelet admitted the pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedNode:
+    """What happened to a node."""
+
+    node: str
+    file: str
+    """The first one; machines lie beside it."""
+    first: Scenario
+    begins: float
+    """Seconds since 1970."""
+    steps: tuple[RecordedStep, ...]
+
+    @property
+    def scenario(self) -> Scenario:
+        """The whole as one scenario, without what is expected."""
+        return replace(self.first, steps=tuple(one.step for one in self.steps), expect={})
+
+    @property
+    def running(self) -> Iterator[tuple[Pod, Mapping[str, Any]]]:
+        """Yield the pods that ran at the beginning, with their objects."""
+        return zip(self.first.active, map(as_mapping, reading.list_at(self.first.raw, "active")), strict=True)
+
+
+def recording_files(path: str | os.PathLike[str]) -> list[str]:
+    """Return the recordings of a folder and of the folders of nodes in it, the oldest first; a file is itself.
+
+    The folder of a difference has one file of scenarios.
+
+    Raises:
+        InputError: the folder has none.
+    """
+    folder = Path(path)
+    if not folder.is_dir():
+        return [os.fspath(path)]
+    found = [*sorted(folder.glob(RECORDING)), *sorted(folder.glob(f"*/{RECORDING}"))] or [*folder.glob(SCENARIO)]
+    if not found:
+        raise InputError("has no recordings", source=os.fspath(path), remedy="mooring record writes recording-*.jsonl")
+    return [str(file) for file in found]
+
+
+def is_recording(path: str | os.PathLike[str]) -> bool:
+    """Tell whether a path is a folder, or a file whose first scenario tells when it was observed.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    if Path(path).is_dir():
+        return True
+    first = next(load_scenarios(path), None)
+    return isinstance(first, Scenario) and OBSERVED in first.raw
+
+
+def node_histories(path: str | os.PathLike[str]) -> list[RecordedNode]:
+    """Return what was recorded of each node, in a file or in a folder.
+
+    Raises:
+        InputError: it cannot be read, or is no recording.
+    """
+    found: dict[str, list[tuple[str, Scenario]]] = {}
+    for file in recording_files(path):
+        for case in load_scenarios(file):
+            if isinstance(case, MergeCase) or OBSERVED not in case.raw:
+                problem = "does not tell when it was observed"
+                raise InputError(problem, source=file, field=case.id, remedy="give a recording of mooring record")
+            with within(source=f"{file}: {case.id}"):
+                node = name_at(mapping_at(case.raw, OBSERVED), "node")
+            found.setdefault(node, []).append((file, case))
+    return [
+        RecordedNode(node, file, first, _time(first, file, "from"), tuple(_happened(cases)))
+        for node, cases in found.items()
+        for file, first in cases[:1]
+    ]
+
+
+def _happened(cases: Sequence[tuple[str, Scenario]]) -> Iterator[RecordedStep]:
+    """Yield what happened to a node in its scenarios, and between each and the one before."""
+    first = cases[0][1]
+    running, settings = {pod.uid: pod for pod in first.active}, (first.kubelet, first.mooring.release)
+    for file, case in cases:
+        begin, end = (_time(case, file, field) for field in ("from", "to"))
+        active, now = {pod.uid: pod for pod in case.active}, (case.kubelet, case.mooring.release)
+        yield from (RecordedStep(begin, Remove(uid)) for uid in running if uid not in active)
+        if now != settings:
+            yield RecordedStep(begin, Restart(*now))
+        for pod, content in zip(case.active, reading.list_at(case.raw, "active"), strict=True):
+            if pod.uid not in running:
+                yield RecordedStep(begin, Admit(pod), as_mapping(content))
+        running, settings = active, now
+        expected, asked = reading.list_at(mapping_at(case.raw, "expect"), "steps"), reading.list_at(case.raw, "steps")
+        for number, step in enumerate(case.steps):
+            match step:
+                case Admit(pod):
+                    admitted = number >= len(expected) or as_mapping(expected[number]).get("admitted") is not False
+                    yield RecordedStep(end, step, mapping_at(as_mapping(asked[number]), "admit"), admitted)
+                    if admitted:
+                        running[pod.uid] = pod
+                case Remove(uid) if running.pop(uid, None) is not None:
+                    yield RecordedStep(end, step)
+                case Restart(kubelet, release):
+                    now = (case.kubelet if kubelet is None else kubelet, release or case.mooring.release)
+                    yield RecordedStep(end, Restart(*now) if now != settings else Restart())
+                    settings = now
+                case _:
+                    pass
+
+
+def _time(case: Scenario, file: str, field: str) -> float:
+    with within(source=f"{file}: {case.id}"):
+        text = name_at(mapping_at(case.raw, OBSERVED), field)
+        try:
+            return datetime.fromisoformat(text).timestamp()
+        except ValueError:
+            remedy = "write 2026-01-31T12:00:00Z"
+            raise InputError("is no time", field=f"{OBSERVED}.{field}", remedy=remedy) from None

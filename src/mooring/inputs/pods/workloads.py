@@ -2,19 +2,23 @@
 
 Source: Kubernetes v1.37 API. A controller's pods are named NAME-0, NAME-1 and so on; in a cluster only StatefulSets do
 that, but stable names let two plans be compared. A DaemonSet gives the one pod that it would run on this node.
+
+An operator's object nests a PodTemplateSpec at a place of its own: ``spec.tasks[0].template`` in a Volcano Job,
+``spec.workerGroupSpecs[0].template`` in a RayCluster. The template is recognized by its containers; the fields that
+hold it tell how many pods it stands for. Sources: the API references of JobSet v1alpha2, LeaderWorkerSet v1, Kueue
+v1beta1 (Workload), Volcano v1alpha1, KubeRay v1, Kubeflow training operator v1 and MPI operator v2beta1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from mooring.engine.core.errors import InputError
 from mooring.inputs.decoding import fields as reading
-from mooring.inputs.decoding.fields import as_mapping, list_at, mapping_at, text_at, within
-from mooring.inputs.pods import pod_templates
-from mooring.inputs.pods.pod_templates import FoundTemplate, NestedObject, at_path, job_pods
-from mooring.inputs.pods.virtual_machines import GROUP, INSTANCE, TYPE_FIELD, is_virtual_machine, launcher_pod
+from mooring.inputs.decoding.fields import as_mapping, count_at, list_at, mapping_at, text_at, within
+from mooring.inputs.pods.launched_pods import KUBEVIRT, TYPE_FIELD, is_virtual_machine, launcher_pod, spark_pods
 from mooring.lazy import dataclass, replace
 
 TemplatePaths: TypeAlias = Mapping[str, tuple[str, ...]]
@@ -149,24 +153,24 @@ def _found(content: Mapping[str, Any], field: str, kind: str, paths: TemplatePat
         yield from _at_paths(content, field, kind, paths[kind])
     elif text_at(content, "apiVersion", _GROUPS.get(kind, "")).startswith(_GROUPS.get(kind, "/")):
         yield _built_in(content, field, kind)
-    elif _group(content).endswith(GROUP):
+    elif _group(content).endswith(KUBEVIRT):
         yield from _virtual_machines(content, field, kind)
     elif kind in _SPARK and _group(content) == "sparkoperator.k8s.io":
-        path = _SPARK[kind]
-        holder = (
-            mapping_at(mapping_at(content, "spec"), "template") if "template" in path else mapping_at(content, "spec")
-        )
-        with within(path):
-            for role, pods, template in pod_templates.spark_pods(holder):
-                place, pod = _join(field, f"{path}.{role}"), _pod_of(content, template)
+        holder = mapping_at(content, "spec")
+        for name in _SPARK[kind].split(".")[1:]:
+            holder = mapping_at(holder, name)
+        path = _join(field, _SPARK[kind])
+        with within(_SPARK[kind]):
+            for role, pods, template in spark_pods(holder):
                 # Unknown fields are reported once, for the driver.
                 described = holder if role == "driver" else {}
+                pod = _pod_of(content, template)
                 yield PodObject(
-                    "SparkApplicationSpec", described, _join(field, path), pod, place, pods, role, launched=kind
+                    "SparkApplicationSpec", described, path, pod, f"{path}.{role}", pods, role, launched=kind
                 )
     elif not _is_of_kubernetes(content):
-        for one in pod_templates.templates_in(content, pod_templates.is_pod_template):
-            if isinstance(one, NestedObject):
+        for one in templates_in(content, is_pod_template):
+            if one.pods is None:
                 with within(one.path):
                     inner = list(_found(one.content, _join(field, one.path), text_at(one.content, "kind"), paths))
                 yield from inner
@@ -176,19 +180,17 @@ def _found(content: Mapping[str, Any], field: str, kind: str, paths: TemplatePat
 
 def _virtual_machines(content: Mapping[str, Any], field: str, kind: str) -> Iterator[PodObject]:
     """Yield the launchers' pods of a virtual machine, an instance, a replica set or a pool."""
-    is_instance = kind == INSTANCE and is_virtual_machine(content)
-    found = (
-        [FoundTemplate("", content, "", 1)] if is_instance else pod_templates.templates_in(content, is_virtual_machine)
-    )
-    for one in found:
-        if isinstance(one, FoundTemplate):
-            place = _join(field, one.path) if one.path else field
-            try:
-                pod = launcher_pod(content, one.content)
-            except InputError as error:
-                raise reading.inside(error, one.path) if one.path and error.field != TYPE_FIELD else error from None
-            cpu = mapping_at(mapping_at(mapping_at(one.content, "spec"), "domain"), "cpu")
-            yield PodObject("CPU", cpu, _join(place, "spec.domain.cpu"), pod, place, one.pods, launched=kind)
+    is_instance = kind == "VirtualMachineInstance" and is_virtual_machine(content)
+    for one in [Template("", content, "", 1)] if is_instance else templates_in(content, is_virtual_machine):
+        if one.pods is None:
+            continue
+        place = _join(field, one.path) if one.path else field
+        try:
+            pod = launcher_pod(content, one.content)
+        except InputError as error:
+            raise reading.inside(error, one.path) if one.path and error.field != TYPE_FIELD else error from None
+        cpu = mapping_at(mapping_at(mapping_at(one.content, "spec"), "domain"), "cpu")
+        yield PodObject("CPU", cpu, _join(place, "spec.domain.cpu"), pod, place, one.pods, launched=kind)
 
 
 def _group(content: Mapping[str, Any]) -> str:
@@ -206,7 +208,7 @@ def _is_of_kubernetes(content: Mapping[str, Any]) -> bool:
 
 def _at_paths(content: Mapping[str, Any], field: str, kind: str, paths: tuple[str, ...]) -> Iterator[PodObject]:
     for path in paths:
-        found = [one for one in pod_templates.templates_in(content, at_path(path)) if isinstance(one, FoundTemplate)]
+        found = [one for one in templates_in(content, _at(path)) if one.pods is not None]
         if not found:
             name = str(mapping_at(content, "metadata").get("name", ""))
             remedy = "name the field that holds containers, or spec with containers"
@@ -225,15 +227,12 @@ def _built_in(content: Mapping[str, Any], field: str, kind: str) -> PodObject:
     with within("spec"):
         if kind == "CronJob":
             inner = mapping_at(mapping_at(spec, "jobTemplate"), "spec")
-            return _of_workload(kind, content, inner, field, "spec.jobTemplate.spec", job_pods(inner))
-        pods = (
-            job_pods(spec)
-            if kind == "Job"
-            else 1
-            if kind == "DaemonSet"
-            else reading.count_at(spec, "replicas", 1, least=0)
-        )
-        first = reading.count_at(mapping_at(spec, "ordinals"), "start", 0, least=0) if kind == "StatefulSet" else 0
+            return _of_workload(kind, content, inner, field, "spec.jobTemplate.spec", _job_pods(inner))
+        if kind == "Job":
+            pods = _job_pods(spec)
+        else:
+            pods = 1 if kind == "DaemonSet" else count_at(spec, "replicas", 1, least=0)
+        first = count_at(mapping_at(spec, "ordinals"), "start", 0, least=0) if kind == "StatefulSet" else 0
     return replace(_of_workload(kind, content, spec, field, "spec", pods), first=first)
 
 
@@ -247,7 +246,7 @@ def _of_workload(
     return PodObject(kind, owner, field, _pod_of(owner, template), _join(field, path), replicas)
 
 
-def _templated(owner: Mapping[str, Any], field: str, found: FoundTemplate) -> PodObject:
+def _templated(owner: Mapping[str, Any], field: str, found: Template) -> PodObject:
     place = _join(field, found.path)
     pod = _pod_of(owner, found.content)
     return PodObject("PodTemplateSpec", found.content, place, pod, place, found.pods, found.role)
@@ -265,3 +264,123 @@ def _pod_of(owner: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, 
 
 def _join(field: str, part: str) -> str:
     return f"{field}.{part}" if field else part
+
+
+IsTemplate: TypeAlias = Callable[[Mapping[str, Any], str], bool]
+"""Tells whether a mapping at a path is a template."""
+_DEEPEST = 60
+_NOT_SEARCHED = frozenset({"metadata", "status"})
+_STRUCTURE = re.compile(r"(Pod)?(Template|GroupSpec|ReplicaSpec|Spec|Set|Group|Job|Task)s?$", re.IGNORECASE)
+"""Endings of field names that say nothing about the role of the pods: ``headGroupSpec`` is the head."""
+_NO_NAME_CHARACTER = re.compile(r"[^a-z0-9]+")
+_ITEM_NAMES = ("name", "groupName")
+_INDEX = re.compile(r"\[\d+\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A template somewhere in an object, or a whole object there, as an AppWrapper or a ManifestWork wraps them."""
+
+    path: str
+    """From the object: ``spec.tasks[0].template``."""
+    content: Mapping[str, Any]
+    role: str = ""
+    """Name of its pods beside other pods of the object, such as ``worker``; empty where nothing names one."""
+    pods: int | None = None
+    """How many pods it stands for; None of an object."""
+
+
+def templates_in(content: Mapping[str, Any], is_template: IsTemplate) -> list[Template]:
+    """Return the templates and objects inside an object, in order; roles are unique.
+
+    Raises:
+        InputError: a number of replicas is negative.
+
+    >>> task = {"name": "worker", "replicas": 3, "template": {"spec": {"containers": [{"name": "c"}]}}}
+    >>> [(one.path, one.role, one.pods) for one in templates_in({"spec": {"tasks": [task]}}, is_pod_template)]
+    [('spec.tasks[0].template', 'worker', 3)]
+    """
+    found = list(_search(content, "", "", 1, 0, is_template))
+    roles = [one.role for one in found if one.pods is not None]
+    return [replace(one, role=_label(one.path)) if roles.count(one.role) > 1 else one for one in found]
+
+
+def is_pod_template(content: Mapping[str, Any], _path: str = "") -> bool:
+    """Tell whether a mapping is a PodTemplateSpec: its spec has containers, each with a name."""
+    spec = content.get("spec")
+    containers = spec.get("containers") if isinstance(spec, dict) else None
+    return (
+        isinstance(containers, list)
+        and bool(containers)
+        and all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in containers)
+    )
+
+
+def _at(wanted: str) -> IsTemplate:
+    """Return the test for the templates at a path, such as ``spec.groups[*].template``."""
+    return lambda _content, path: path == wanted or _INDEX.sub("[*]", path) == wanted
+
+
+def _search(value: Any, path: str, role: str, pods: int, depth: int, is_template: IsTemplate) -> Iterator[Template]:
+    if depth > _DEEPEST:
+        return
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            names = (item.get(field) for field in _ITEM_NAMES) if isinstance(item, dict) else ()
+            named = next((_label(name) for name in names if isinstance(name, str)), "") or role
+            yield from _search(item, f"{path}[{index}]", named, pods, depth + 1, is_template)
+    elif isinstance(value, dict):
+        if path and is_template(value, path):
+            yield Template(path, value, role, pods)
+        elif path and (
+            isinstance(value.get("apiVersion"), str)
+            and isinstance(value.get("kind"), str)
+            and any(isinstance(value.get(part), dict) for part in ("metadata", "spec"))
+        ):
+            yield Template(path, value)
+        else:
+            for name, inner in value.items():
+                if not isinstance(inner, dict | list) or (not path and name in _NOT_SEARCHED):
+                    continue
+                label = _label(_STRUCTURE.sub("", name)) or role
+                with within(path):
+                    count = pods * _pods_of(value, name)
+                yield from _search(inner, _join(path, name), label, count, depth + 1, is_template)
+
+
+def _label(text: str) -> str:
+    return _NO_NAME_CHARACTER.sub("-", text.lower()).strip("-")
+
+
+def _pods_of(holder: Mapping[str, Any], field: str) -> int:
+    """Return by how much the fields beside a field multiply the pods below it.
+
+    ``size`` of a LeaderWorkerSet counts the leader; without a template of its own the leader is made of the workers'.
+    ``numOfHosts`` of a RayCluster's worker group is the number of pods of a replica.
+    """
+    size = _number(holder, "size") if field == "workerTemplate" else None
+    if size is not None:
+        return max(size - (holder.get("leaderTemplate") is not None), 0)
+    if field == "template" and not holder.keys().isdisjoint({"parallelism", "completions"}):
+        return _job_pods(holder)
+    replicas = [_number(holder, name) for name in ("replicas", "minReplicas")]
+    pods = max((number for number in replicas if number is not None), default=1)
+    for name, beside in (("numOfHosts", ("template",)), ("count", ("template", "podTemplate"))):
+        number = _number(holder, name)
+        if field in beside and number is not None:
+            pods *= number
+    return pods
+
+
+def _number(holder: Mapping[str, Any], field: str) -> int | None:
+    """Return a number of replicas; kinds that write something else there have no number."""
+    value = holder.get(field)
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return count_at(holder, field, 0, least=0)
+
+
+def _job_pods(spec: Mapping[str, Any]) -> int:
+    """Return how many pods of a Job run at the same time."""
+    parallelism = count_at(spec, "parallelism", 1, least=0)
+    return min(parallelism, count_at(spec, "completions", parallelism, least=0))

@@ -185,26 +185,23 @@ class ClusterGuard:
 
     async def viewer(self, token: str, namespaces: Collection[str]) -> Viewer | None:
         """Return the person with a token, see :class:`Guard`."""
-        person = await self._person(token) if token else None
+        if not token:
+            return None
+        key = sha256(token.encode(errors="replace")).digest()
+        async with self._turn(key):
+            person = self._people.get(key)
+            if person is None and not self._unknown.get(key):
+                async with self._reviewing:
+                    person = await run_in_threadpool(self._reviews.person, token)
+                if person is None:
+                    self._unknown[key] = True
+                else:
+                    self._people[key] = person
         if person is None:
             return None
         if await self._listed(person, frozenset({""})):
             return EVERYTHING
         return Viewer(await self._listed(person, frozenset(namespaces) - {""}))
-
-    async def _person(self, token: str) -> Person | None:
-        key = sha256(token.encode(errors="replace")).digest()
-        async with self._turn(key):
-            person = self._people.get(key)
-            if person is not None or self._unknown.get(key):
-                return person
-            async with self._reviewing:
-                person = await run_in_threadpool(self._reviews.person, token)
-            if person is None:
-                self._unknown[key] = True
-            else:
-                self._people[key] = person
-            return person
 
     async def _listed(self, person: Person, namespaces: frozenset[str]) -> frozenset[str]:
         """Return the namespaces whose pods a person may list; the empty one stands for all namespaces."""

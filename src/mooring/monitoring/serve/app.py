@@ -30,8 +30,7 @@ from starlette.routing import Route
 
 from mooring.engine.core.errors import InputError, MooringError
 from mooring.monitoring.serve.access import ClusterGuard, Guard, OpenGuard, Viewer
-from mooring.monitoring.serve.node_routes import NODE_ROUTES, NodeRoutes, moment_of, read_body
-from mooring.monitoring.serve.recording import Recording
+from mooring.monitoring.serve.node_routes import NODE_ROUTES, NodeRoutes, Recording, moment_of, read_body
 from mooring.monitoring.serve.snapshot import NodeSnapshot
 from mooring.service import http
 from mooring.service.apiserver import Cluster, ClusterError, cluster_of, configuration_of
@@ -191,10 +190,6 @@ class Entrance:
         return HTMLResponse(text, HTTPStatus.UNAUTHORIZED, {"WWW-Authenticate": "Bearer"})
 
 
-async def _asset(text: str, kind: str, _request: Request) -> Response:
-    return Response(text, media_type=kind, headers=_FOR_EVER)
-
-
 def application(
     routes: list[Route], entrance: Entrance, found: Assets, heartbeat: Heartbeat, *, loopback: bool
 ) -> SecuredApplication:
@@ -218,8 +213,11 @@ def application(
             return PlainTextResponse("what is shown is no longer read\n", HTTPStatus.SERVICE_UNAVAILABLE)
         return PlainTextResponse("ok\n")
 
+    async def asset(text: str, kind: str, _request: Request) -> Response:
+        return Response(text, media_type=kind, headers=_FOR_EVER)
+
     own = [
-        *(Route(f"/assets/{name}", partial(_asset, *one)) for name, one in found.items()),
+        *(Route(f"/assets/{name}", partial(asset, *one)) for name, one in found.items()),
         Route("/sign-in", entrance.signed_in, methods=["POST"]),
         Route("/healthz", healthy),
     ]

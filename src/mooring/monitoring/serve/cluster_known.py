@@ -24,7 +24,7 @@ from mooring.explanations.codes import page
 from mooring.explanations.why import ADMITTED, Prediction, check, predicted
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.scheduling_fields import NO_FIELDS, SchedulingFields, Taint, scheduling_fields_of
-from mooring.monitoring.serve.recording import Feed
+from mooring.monitoring.serve.node_routes import Feed
 from mooring.monitoring.serve.snapshot import ANY, NodeNotice, NodeSnapshot, ShownPod, pods_in_text, snapshot_of
 from mooring.published.objects import FACTS, SHADOW, STATE, NodeFacts, NodeState
 from mooring.published.possible_kubelets import UNJUDGED, NodeFaults, unjudged

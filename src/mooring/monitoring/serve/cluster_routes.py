@@ -43,7 +43,7 @@ from mooring.monitoring.serve.app import (
 )
 from mooring.monitoring.serve.cluster_html import TileSheet, cluster_page, exported_cluster, fittings_html
 from mooring.monitoring.serve.cluster_known import NODE, POD, ClusterNode, ClusterPod, KnownCluster
-from mooring.monitoring.serve.recording import Recording
+from mooring.monitoring.serve.node_routes import Recording
 from mooring.published.facts_document import facts_of
 from mooring.published.objects import FACTS, GROUP, PLURALS, SHADOW, STATE, VERSION, object_name, state_of
 from mooring.published.possible_kubelets import NodeFaults, unjudged

@@ -1,18 +1,38 @@
-"""``mooring serve``: a node or a cluster as live pages."""
+"""``mooring serve``: a node or a cluster as live pages.
+
+A node is read again only when one of its files has changed, and now and then.
+"""
 
 from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from mooring.cli import options
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import YES, Seconds, Verb, check_destination, emit_document, needs_extra, tell
+from mooring.engine.core.errors import InputError
 from mooring.lazy import lazily
 
 with lazily():
+    from mooring.answers.base.inputs import checks
+    from mooring.answers.base.inputs import node as nodes
+    from mooring.engine.checkpoint import device_file
+    from mooring.engine.node import settings
+    from mooring.inputs.decoding import files
     from mooring.monitoring.serve import app as apps
-    from mooring.monitoring.serve import cluster_routes, node_routes, recording
+    from mooring.monitoring.serve import cluster_routes, node_routes, snapshot
+    from mooring.service import agent_status as status_api
     from mooring.service import options as service_options
+    from mooring.views import build as pictures
+
+if TYPE_CHECKING:
+    from mooring.inputs.decoding.files import FileMark
+    from mooring.monitoring.serve.snapshot import NodeSnapshot
 
 
 DEFAULT_LISTEN = "127.0.0.1:9478"
@@ -89,14 +109,93 @@ def command(
                 cluster_routes.serve_cluster(asked, tell)
             return YES
         if not export:
-            recording.check_rereadable(inputs)
-        source = recording.agent_source(socket) if agent or socket else recording.described_source(inputs)
+            check_rereadable(inputs)
+        source = agent_source(socket) if agent or socket else described_source(inputs)
         first = source()
         if export:
             emit_document(node_routes.exported(first), export, _EXPORT)
             return YES
-        recorded = recording.Recording(first)
+        recorded = node_routes.Recording(first)
         app = apps.node_application(recorded, apps.guard_of(asked), loopback=asked.is_loopback)
         with apps.looking(recorded, source, period):
             apps.run_application(app, asked, tell)
     return YES
+
+
+AGAIN: Final = 30.0
+"""Seconds after which a node is read again although no file has changed: its pods can have."""
+
+
+class WatchedNode:
+    """Returns the newest snapshot of a node when it is called; used by one thread."""
+
+    def __init__(
+        self, read: Callable[[], tuple[NodeSnapshot, Sequence[Path]]], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Read nothing yet.
+
+        Args:
+            read: reads the node, and names the files that show when it has changed.
+            clock: seconds that only go forward.
+        """
+        self._read, self._clock = read, clock
+        self._files: Sequence[Path] = ()
+        self._marks: tuple[FileMark | None, ...] = ()
+        self._until = 0.0
+        self._known: NodeSnapshot | None = None
+
+    def __call__(self) -> NodeSnapshot:
+        """Return the node.
+
+        Raises:
+            InputError: it cannot be read.
+        """
+        marks = tuple(map(files.file_mark, self._files))
+        if self._known is None or marks != self._marks or self._clock() >= self._until:
+            # Marks are older than what is read, so that a change meanwhile is read the next time.
+            self._known, found = self._read()
+            self._marks = marks if found == self._files else ()
+            self._files, self._until = found, self._clock() + AGAIN
+        return self._known
+
+
+def agent_source(socket: str) -> Callable[[], NodeSnapshot]:
+    """Return what asks an agent.
+
+    Raises:
+        InputError: no agent answers.
+    """
+    path = socket or status_api.STATUS_SOCKET
+    machine = status_api.ask_machine(path)
+
+    def source() -> NodeSnapshot:
+        document = status_api.ask_status(path)
+        return snapshot.snapshot_of_status(pictures.status_view(machine, status_api.read_status(document)), document)
+
+    return source
+
+
+def described_source(inputs: NodeOptions) -> Callable[[], NodeSnapshot]:
+    """Return what reads the node that options describe; without any, that of the kubelet of this computer."""
+
+    def read() -> tuple[NodeSnapshot, list[Path]]:
+        asked = checks.with_running_kubelet(inputs)
+        kubelet = asked.running.kubelet if asked.running is not None else None
+        folders = [inputs.state, *([checks.state_folder(kubelet)] if kubelet is not None else [])]
+        names = settings.CPU_FILE, settings.MEMORY_FILE, device_file.DEVICE_FILE
+        marked = [Path(folder) / name for folder in folders if folder for name in names]
+        marked += [Path(name) for name in (*inputs.manifests, *inputs.active, *inputs.config, inputs.node) if name]
+        return snapshot.snapshot_of(nodes.question_of(asked)), marked
+
+    return WatchedNode(read)
+
+
+def check_rereadable(inputs: NodeOptions) -> None:
+    """Refuse standard input: a live page reads the node again and again, and standard input is empty the second time.
+
+    Raises:
+        InputError: an option names it.
+    """
+    if checks.STANDARD_INPUT in (*inputs.manifests, *inputs.active, *inputs.config, *inputs.machine.split("\n")):
+        problem = "can be read only once, and the page reads the node periodically"
+        raise InputError(problem, source="standard input", remedy="name a file, or write one page with --export")

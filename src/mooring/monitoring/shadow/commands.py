@@ -22,11 +22,10 @@ with lazily():
     from mooring.inputs.configuration import node_configuration
     from mooring.inputs.decoding import quantities
     from mooring.inputs.pods import defaults
-    from mooring.monitoring.shadow import folder as folders
     from mooring.monitoring.shadow import judge as judging
     from mooring.monitoring.shadow import judgement as judgements
+    from mooring.monitoring.shadow import reports, sources
     from mooring.monitoring.shadow import shadow as shadows
-    from mooring.monitoring.shadow import sources, text
     from mooring.service import daemon, http
     from mooring.service import options as service_options
 
@@ -118,14 +117,14 @@ def shadow_command(
         shadow = beside_kubelet(asked, "mooring shadow", stack, listing_time(seconds))
         shadow.anonymous = anonymous
         if folder:
-            shadow.folder = folders.ShadowFolder(Path(folder))
+            shadow.folder = reports.ShadowFolder(Path(folder))
             shadow.packed = partial(_packed, asked, anonymous=anonymous)
             shadow.tally = judging.continued(Path(folder), asked.name, shadow.tally.release, _report)
         shadow.proposed = node_configuration.load_config(proposed).kubelet if proposed else None
-        page = {"/metrics": folders.ShadowMetrics(shadow.tally).page}
+        page = {"/metrics": reports.ShadowMetrics(shadow.tally).page}
         serving = nullcontext() if address is None else closing(http.serve_tcp(address, page))
         publisher = (
-            folders.ShadowPublisher(shadow.tally, published_node.connector(asked.kubeconfig), _report)
+            reports.ShadowPublisher(shadow.tally, published_node.connector(asked.kubeconfig), _report)
             if publish
             else None
         )
@@ -137,7 +136,7 @@ def shadow_command(
     if form == "json":
         emit_document(json_text(document), to)
     else:
-        emit(text.shadow_text(document, to), to)
+        emit(reports.shadow_text(document, to), to)
     return NO if document.differs else YES
 
 
@@ -182,11 +181,9 @@ def beside_kubelet(asked: published_node.Asked, program: str, stack: ExitStack, 
         follower = sources.KubeletPods(connect, known)
     else:
         follower = sources.follower_of(known, connect, asked.name)
-    follower.start()
-    stack.callback(follower.stop)
-    if not follower.has_listed.wait(patience):
-        problem = f"the {teller} did not list the pods of the node within {patience:g} s"
-        raise InputError(problem, source=program, remedy="check that the account may list and watch pods")
+    problem = f"the {teller} did not list the pods of the node within {patience:g} s"
+    remedy = "check that the account may list and watch pods"
+    _start([follower], stack, patience, InputError(problem, source=program, remedy=remedy))
     tally = judging.new_tally(asked.name, facts.mooring.release.tag)
     return shadows.Shadow(source, known, tally, report=_report, said=tell)
 
@@ -281,7 +278,7 @@ def record_command(
     if form == "json":
         emit_document(json_text(document), to)
     else:
-        emit(text.recording_text(document, to), to)
+        emit(reports.recording_text(document, to), to)
     return YES
 
 
@@ -292,7 +289,12 @@ def _of_nodes(names: Sequence[str], kubeconfig: str, stack: ExitStack, patience:
         InputError: the API server does not answer, or a node publishes nothing.
     """
     connect, nodes = published_node.connector(kubeconfig), sources.PublishedNodes()
-    _start(sources.followers_of(nodes, names, connect, _report), stack, "what nodes publish", patience)
+
+    def unlisted(what: str) -> InputError:
+        problem = f"the API server did not list {what} within {patience:g} s"
+        return InputError(problem, source="mooring record", remedy="check that the account may list them")
+
+    _start(sources.followers_of(nodes, names, connect, _report), stack, patience, unlisted("what nodes publish"))
     for name in names:
         try:
             nodes.known(name)
@@ -306,17 +308,18 @@ def _of_nodes(names: Sequence[str], kubeconfig: str, stack: ExitStack, patience:
         followers.append(sources.follower_of(pods, connect, name))
         tally = judging.new_tally(name, "")
         found.append(shadows.Shadow(source, pods, tally, report=_report, quiet=sources.QUIET))
-    _start(followers, stack, "the pods of the nodes", patience)
+    _start(followers, stack, patience, unlisted("the pods of the nodes"))
     return found
 
 
-def _start(followers: Sequence[Follower], stack: ExitStack, what: str, patience: float) -> None:
+def _start(
+    followers: Sequence[Follower | sources.KubeletPods], stack: ExitStack, patience: float, unlisted: InputError
+) -> None:
     for one in followers:
         one.start()
         stack.callback(one.stop)
     if not all(one.has_listed.wait(patience) for one in followers):
-        problem = f"the API server did not list {what} within {patience:g} s"
-        raise InputError(problem, source="mooring record", remedy="check that the account may list them")
+        raise unlisted
 
 
 def _keep(one: Shadow, folder: Path) -> None:
@@ -331,5 +334,5 @@ def _keep(one: Shadow, folder: Path) -> None:
         if not line.startswith(judgements.Agreement.AGREED.value):
             tell(line if line.startswith("watching") else f"{name}: {line}")
 
-    one.said, one.folder = say, folders.ShadowFolder(folder / name, tuple(judgements.Agreement))
+    one.said, one.folder = say, reports.ShadowFolder(folder / name, tuple(judgements.Agreement))
     one.tally = judging.continued(folder / name, name, one.tally.release, _report)

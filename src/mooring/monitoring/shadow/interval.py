@@ -216,7 +216,9 @@ def judged_between(
     """
     there, here = (look.listed - window.refused.keys() - look.waiting for look in (before, after))
     new = [uid for uid in window.pods if uid in here and uid not in there]
-    arrived = [uid for uid in new if not _may_be_passed_by(uid, after)]
+    # A kubelet may not have been asked about a pod that it lists and that was deleted before.
+    passed = {uid for uid, one in after.pods.items() if one.leaving and not one.ran and uid not in after.holding}
+    arrived = [uid for uid in new if uid not in passed]
     possible = tuple(one.pod for uid, one in window.possible.items() if uid not in window.used)
     possible += tuple(window.pods[uid].pod for uid in new if uid not in arrived)
     leaving = tuple(sorted(there - here))
@@ -284,11 +286,6 @@ def _ordered(
     else:
         said = _verdicts(events, nearest.steps, mismatch)
     return nearest, tuple(said)
-
-
-def _may_be_passed_by(uid: str, seen: ObservedNode) -> bool:
-    """Tell whether a kubelet that lists a pod may not have been asked about it: it was deleted before."""
-    return uid in seen.pods and seen.pods[uid].leaving and not seen.pods[uid].ran and uid not in seen.holding
 
 
 def _written_again(seen: ObservedNode) -> StateTexts:

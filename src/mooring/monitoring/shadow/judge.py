@@ -21,11 +21,9 @@ import msgspec
 from msgspec import structs
 
 from mooring.documents.plan import API_VERSION, APIVersion, Count, DocumentPart, told
-from mooring.engine.checkpoint.salvage import BACKUP
-from mooring.engine.checkpoint.store import read_state_file, system_words, write_atomically
+from mooring.engine.checkpoint.store import BACKUP, read_state_file, system_words, write_atomically
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
-from mooring.engine.devicemanager.state import Holdings
 from mooring.engine.kubelet.events import Admit
 from mooring.inputs.decoding.fields import Report, ignore
 from mooring.monitoring.shadow.interval import (
@@ -143,10 +141,14 @@ def _answer(one: ObservedPod, intervals: list[JudgedInterval], window: Window) -
     judgement = Judgement(Agreement.AGREED, event, one.pod.uid, name_of(one))
     mismatch, position, number = None, None, 0
     for number, interval in enumerate(intervals):  # noqa: B007 - the last one is where a difference is told
+        held = interval.before.left
+        if interval.has_restart and interval.points:
+            # What a starting kubelet refuses keeps its devices a while.
+            held = {**held, **interval.points[0].node.providers.devices.held}
         there = replace(
             besides,
             leaving=interval.leaving,
-            held=_held_at_the_start(interval),
+            held=held,
             has_started=interval.has_restart,
             # What runs in the shared pool is decided about before anything shows it.
             possible=[
@@ -203,16 +205,6 @@ def _explained_by_another_order(
                 window.used.update(_asked_about(found))
                 return True
     return False
-
-
-def _held_at_the_start(interval: JudgedInterval) -> Holdings:
-    """Return the devices of pods that are gone, and of those that were there when the kubelet started, if it did.
-
-    What a starting kubelet refuses keeps its devices a while.
-    """
-    if not interval.has_restart or not interval.points:
-        return interval.before.left
-    return {**interval.before.left, **interval.points[0].node.providers.devices.held}
 
 
 def _besides(one: ObservedPod, window: Window) -> UnseenPods:

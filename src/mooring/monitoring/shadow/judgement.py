@@ -17,7 +17,6 @@ from mooring.engine.core.pod import Pod
 from mooring.engine.devicemanager.state import DeviceState
 from mooring.engine.kubelet.admit import AdmitMode, AdmitResult, admit
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.memorymanager.state import Block
 from mooring.monitoring.shadow.unseen import UNRECOVERED, ObservedPod, UnseenPods, is_critical, possible_nodes
 
 
@@ -207,8 +206,11 @@ def unlike_places(answer: AdmitResult, kubelet: Kubelet, goal: Kubelet) -> Misma
     for name, found in blocks.items():
         # The order of the blocks of several memory types is random.
         if set(found) != set(placed.get(name, ())):
-            had, has = (f"{name}: {_block_text(one)}" for one in (found, placed.get(name, ())))
-            return Mismatch(DifferenceCause.MEMORY, had, has, uid)
+            had, has = (
+                ", ".join(sorted(f"{one.size} {one.type} on {list_text(one.mask)}" for one in blocks)) or "none"
+                for blocks in (found, placed.get(name, ()))
+            )
+            return Mismatch(DifferenceCause.MEMORY, f"{name}: {had}", f"{name}: {has}", uid)
     given, chosen = (_devices(one.node.providers.devices, uid) for one in (goal, kubelet))
     return None if not given or given == chosen else Mismatch(DifferenceCause.DEVICES, str(given), str(chosen), uid)
 
@@ -233,15 +235,6 @@ def _first_member(recorded: str, answered: str) -> tuple[str, str]:
         return recorded[:200], answered[:200]
     place = first.field.removeprefix("file.")
     return f"{place} {first.recorded}", f"{place} {first.answered}"
-
-
-def _block_text(blocks: Sequence[Block]) -> str:
-    """Return memory blocks in words.
-
-    >>> _block_text((Block((0, 1), "memory", 512),))
-    '512 memory on 0-1'
-    """
-    return ", ".join(sorted(f"{one.size} {one.type} on {list_text(one.mask)}" for one in blocks)) or "none"
 
 
 def _devices(devices: DeviceState, uid: str) -> dict[str, dict[str, list[str]]]:

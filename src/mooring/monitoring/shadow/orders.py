@@ -118,7 +118,14 @@ class OrderSearch:
             tried = self._after(order, step)
             if tried.mismatch is not None:
                 self._remember(tried)
-            elif self._is_new(tried, rest):
+                continue
+            files, coming = tried.kubelet.files, (*rest.admitted, *rest.possible, *rest.refused, *rest.asked)
+            listed = tuple(tuple(one.uid for one in pods) for pods in rest.listed)
+            place = rest.leaving, rest.restart is None, listed, tried.has_listed
+            there = tuple(sorted(tried.kubelet.node.active)), tuple(one.uid for one in coming)
+            key = files.cpu, files.memory, *there, place
+            if key not in self._seen:
+                self._seen.add(key)
                 yield from self._orders(tried, rest)
 
     def _unlike_at_the_end(self, kubelet: Kubelet) -> Mismatch | None:
@@ -142,16 +149,6 @@ class OrderSearch:
         if self.memory is not None and self.memory == kubelet.files.memory:
             kept = replace(kept, memory=goal.memory)
         return unlike_files(goal, kept)
-
-    def _is_new(self, order: Order, rest: Changes) -> bool:
-        files, left = order.kubelet.files, (*rest.admitted, *rest.possible, *rest.refused, *rest.asked)
-        there, coming = tuple(sorted(order.kubelet.node.active)), tuple(one.uid for one in left)
-        listed = tuple(tuple(one.uid for one in pods) for pods in rest.listed)
-        place = (rest.leaving, rest.restart is None, listed, order.has_listed)
-        key = (files.cpu, files.memory, there, coming, place)
-        is_new = key not in self._seen
-        self._seen.add(key)
-        return is_new
 
     def _remember(self, order: Order) -> None:
         if self.nearest is None or len(order.steps) > len(self.nearest.steps):

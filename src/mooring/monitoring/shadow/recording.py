@@ -146,10 +146,13 @@ def recorded_scenario(
         steps = steps[1:]
     else:
         content["readmit"] = False
-    expected = [_expected(step, pods, interval.ran) for step in steps]
+    fields, expected = list[dict[str, Any]](), list[dict[str, Any]]()
+    for step in steps:
+        field, outcome = _step(step, reduced, pods, interval)
+        fields.append(field)
+        expected.append(outcome)
     if expected:
         expected[-1] |= texts
-    fields = [_step(step, reduced, interval.after.facts) for step in steps]
     begun = {} if expected else {"start": {"afterReadmission": texts} if active else texts}
     scenario = {**content, "steps": fields, "expect": {**begun, **({"steps": expected} if expected else {})}}
     # Where memory lies on several NUMA nodes, the files depend on what was released first, and while init containers
@@ -256,24 +259,23 @@ def machine_line(facts: NodeFacts, digest: str) -> dict[str, Any]:
     return {"name": digest[:12], "info": machine_info_document(facts.machine)}
 
 
-def _step(step: Step, pods: Mapping[str, dict[str, Any]], facts: NodeFacts) -> dict[str, Any]:
+def _step(
+    step: Step, reduced: Mapping[str, dict[str, Any]], pods: Mapping[str, ObservedPod], interval: JudgedInterval
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a step as a scenario has it, and what the kubelet did with it."""
     match step:
-        case Admit(pod):
-            return {"admit": pods[pod.uid]}
         case Remove(uid):
-            return {"remove": uid}
+            return {"remove": uid}, {}
         case Restart():
-            return {"restart": True, "kubelet": kubelet_document(facts.config), "release": facts.mooring.release.name}
-
-
-def _expected(step: Step, pods: Mapping[str, ObservedPod], ran: frozenset[str]) -> dict[str, Any]:
-    if not isinstance(step, Admit):
-        return {}
-    if step.pod.uid in ran:
-        return {"admitted": True, "reason": "", "message": ""}
-    seen = pods[step.pod.uid]
-    found = {"admitted": not seen.reason, "reason": seen.reason, "message": seen.message}
-    if UNAVAILABLE.search(seen.message):
-        # Which of several resources it names is random.
-        del found["message"]
-    return found
+            facts = interval.after.facts
+            release = facts.mooring.release.name
+            return {"restart": True, "kubelet": kubelet_document(facts.config), "release": release}, {}
+        case Admit(pod):
+            seen, reason, message = pods[pod.uid], "", ""
+            if pod.uid not in interval.ran:
+                reason, message = seen.reason, seen.message
+            outcome = {"admitted": not reason, "reason": reason, "message": message}
+            if UNAVAILABLE.search(message):
+                # Which of several resources it names is random.
+                del outcome["message"]
+            return {"admit": reduced[pod.uid]}, outcome

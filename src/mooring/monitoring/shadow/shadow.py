@@ -17,12 +17,12 @@ from mooring.engine.core.errors import MooringError
 from mooring.engine.core.machine import Finding
 from mooring.inputs.decoding.fields import Report, ignore
 from mooring.monitoring.shadow import orders
-from mooring.monitoring.shadow.folder import ShadowFolder
 from mooring.monitoring.shadow.interval import JudgedInterval
 from mooring.monitoring.shadow.judge import add, count_other, judge, now_text, write_counts
 from mooring.monitoring.shadow.judgement import Agreement, KubeletEvent
 from mooring.monitoring.shadow.orders import would_be
 from mooring.monitoring.shadow.recording import minimal_scenario, recorded_scenario
+from mooring.monitoring.shadow.reports import ShadowFolder
 from mooring.monitoring.shadow.sources import BoundPods
 from mooring.monitoring.shadow.unseen import ObservedNode, ObservedPod, engine_on
 from mooring.published.observation import Observation

@@ -115,17 +115,15 @@ class Restarting:
                     then, answer = admit(kubelet, counted, running=True)
                 except KubeletCrashError:
                     continue
-                if self.fits(answer, then) and not self._takes(then, others):
+                # A starting kubelet releases no CPUs: those that pods have at the end must not have been given away.
+                goal, state = self.goal.node.cpu.assignments, then.node.cpu
+                waiting = (goal.get(one.uid, {}) for one in others if one.uid not in state.assignments)
+                taken = any(cpus & ~state.default for containers in waiting for cpus in containers.values())
+                if self.fits(answer, then) and not taken:
                     for rest in self._orders(then, others, leaving, seen):
                         yield None if rest is None else (counted, *rest)
         if left[0].uid in leaving:
             yield from self._orders(kubelet, left[1:], leaving, seen)
-
-    def _takes(self, kubelet: Kubelet, left: Iterable[Pod]) -> bool:
-        """Tell whether CPUs have been given away that pods have at the end: a starting kubelet releases none."""
-        goal, state = self.goal.node.cpu.assignments, kubelet.node.cpu
-        waiting = (goal.get(pod.uid, {}) for pod in left if pod.uid not in state.assignments)
-        return any(cpus & ~state.default for containers in waiting for cpus in containers.values())
 
     def _second(self, pod: Pod) -> str:
         return self.created.get(pod.uid, "")

@@ -12,7 +12,7 @@ Bars that compare, as a page: the picture, and the same figures as a table. It h
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from datetime import UTC, datetime
 from functools import cache
@@ -26,7 +26,7 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import clean
 from mooring.engine.core.machine import Finding
 from mooring.explanations.phrases import cpus_text, nodes, plural
-from mooring.views.report import ReportDistances, ReportPod, ReportView, data_text, map_drawings
+from mooring.views.report import ReportPod, ReportView, data_text, map_drawings
 from mooring.views.svg import elements as svg
 from mooring.views.svg.plot import Plot, plot_svg
 from mooring.views.view import OWNER_COLOURS, CPUUse, OwnerView, PlacementRow, mixed, owner_style, text_on, use_style
@@ -57,6 +57,10 @@ def html_text(report: ReportView) -> str:
     words = [f"{plural(admitted, 'pod')} admitted", f"{len(report.pods) - admitted - unasked} rejected"]
     words += [f"{unasked} not asked"] if unasked else []
     free = next((entry.count for entry in report.node.legend if entry.use is CPUUse.FREE), 0)
+    # A shade for each distance, farther is darker; nothing where there is nothing to compare
+    far = report.distances
+    is_shown = far is not None and 1 < len(far.nodes) <= _MOST_NODES
+    known = sorted({value for row in far.rows for value in row}) if far is not None and is_shown else []
     # The verdicts by which the pods can be filtered
     usual = ("admitted", "rejected")
     return page_text(
@@ -72,7 +76,7 @@ def html_text(report: ReportView) -> str:
         pods_sentence=f"{', '.join(words)}; {plural(free, 'CPU')} still free for exclusive use.",
         rows=_pod_rows(report.pods, report.node.owners),
         verdicts=(*usual, *sorted({pod.verdict for pod in report.pods} - {*usual})),
-        heats=_heats(report.distances),
+        heats={value: min(HEATS - 1, place * HEATS // len(known)) for place, value in enumerate(known)},
     )
 
 
@@ -171,14 +175,6 @@ def _placement_text(placement: PlacementPart) -> str:
     words = [cpus_text(CPUSet.parse(placement.cpus))] if placement.cpus else []
     words += [f"memory of {nodes(map(int, placement.mems.split(',')))}"] if placement.mems else []
     return ", ".join(words)
-
-
-def _heats(distances: ReportDistances | None) -> Mapping[int, int]:
-    """Return a shade for each distance, farther is darker; nothing where there is nothing to compare."""
-    if distances is None or not 1 < len(distances.nodes) <= _MOST_NODES:
-        return {}
-    known = sorted({value for row in distances.rows for value in row})
-    return {value: min(HEATS - 1, position * HEATS // len(known)) for position, value in enumerate(known)}
 
 
 def _finding_text(finding: Finding) -> str:

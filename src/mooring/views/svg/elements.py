@@ -192,20 +192,8 @@ def common_rules() -> str:
 
 def colour_rules(ground: Ground) -> str:
     """Return the rules of one colour scheme; its colours can be names of CSS variables, where only browsers read."""
-    rules = [f"{names}{{{body}}}" for names, body in _colours(ground).items()]
-    return "".join(f".mooring {rule}" for rule in _split(rules))
-
-
-def _split(rules: list[str]) -> Iterator[str]:
-    """Yield the rules with the root's class in front of every selector but the first, which the caller adds."""
-    for rule in rules:
-        selectors, _, body = rule.partition("{")
-        yield ",.mooring ".join(selectors.split(",")) + "{" + body
-
-
-def _colours(ground: Ground) -> dict[str, str]:
     cell = f"stroke:{ground.edge}"
-    return {
+    colours = {
         ".page": f"fill:{ground.page}",
         "text": f"fill:{ground.ink}",
         ".quiet,.small": f"fill:{ground.quiet}",
@@ -230,6 +218,15 @@ def _colours(ground: Ground) -> dict[str, str]:
         ".on-used": f"fill:{ground.page}",
         ".bar": f"fill:none;stroke:{ground.edge}",
     }
+    rules = [f"{names}{{{rule}}}" for names, rule in colours.items()]
+    return "".join(f".mooring {rule}" for rule in _split(rules))
+
+
+def _split(rules: list[str]) -> Iterator[str]:
+    """Yield the rules with the root's class in front of every selector but the first, which the caller adds."""
+    for rule in rules:
+        selectors, _, body = rule.partition("{")
+        yield ",.mooring ".join(selectors.split(",")) + "{" + body
 
 
 def hatched(x: float, y: float, width: float, height: float, style: str, *, round_: float = 0) -> str:

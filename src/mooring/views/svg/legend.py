@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from math import ceil
 
 from mooring.explanations.phrases import plural
-from mooring.lazy import dataclass
 from mooring.views.devices import amounts_by_owner, short_names
 from mooring.views.svg.elements import TEXT_SIZE, fitting, fitting_form, group, hatched, rect, text, text_width
 from mooring.views.view import CPUUse, NodeView, OwnerView, owner_style, use_style
@@ -25,100 +24,91 @@ _TWO_COLUMNS = 1000
 """Width from which owners are in two columns."""
 
 
-@dataclass(frozen=True, slots=True)
-class Area:
-    """Where to draw: the upper left corner and the width, in pixels; downwards there is no limit."""
-
-    x: int
-    y: int
-    width: int
-
-    def below(self, height: int) -> Area:
-        """Return the rest of the area under ``height`` pixels."""
-        return Area(self.x, self.y + height, self.width)
-
-
-def footer(view: NodeView, area: Area) -> tuple[list[str], int]:
-    """Return the elements below the map and the y coordinate at which they end."""
+def footer(view: NodeView, x: int, y: int, width: int) -> tuple[list[str], int]:
+    """Return the elements below the map, from (x, y) on in ``width`` pixels, and the y coordinate at which they end."""
     found: list[str] = []
     for block in (_caption, _uses, _owners, _rejected):
-        elements, height = block(view, area)
+        elements, end = block(view, x, y, width)
         found += elements
-        area = area.below(height + 14 if elements else 0)
-    return found, area.y - 14
+        y = end + 14 if elements else y
+    return found, y - 14
 
 
-def _caption(view: NodeView, area: Area) -> tuple[list[str], int]:
+def _caption(view: NodeView, x: int, y: int, width: int) -> tuple[list[str], int]:
     bars = [_MEMORY_BARS] if any(node.memory for node in view.numa) else []
     bars += [_HYPOTHETICAL] if any(owner.hypothetical for owner in view.owners) else []
-    lines = [line for sentence in (*view.caption, *bars) for line in wrapped(sentence, area.width, TEXT_SIZE)]
-    found = [text(area.x, area.y + TEXT_SIZE + index * 17, line, "quiet") for index, line in enumerate(lines)]
-    return found, len(lines) * 17
+    lines = [line for sentence in (*view.caption, *bars) for line in wrapped(sentence, width, TEXT_SIZE)]
+    found = [text(x, y + TEXT_SIZE + index * 17, line, "quiet") for index, line in enumerate(lines)]
+    return found, y + len(lines) * 17
 
 
-def _uses(view: NodeView, area: Area) -> tuple[list[str], int]:
-    found, y = [], area.y
+def _uses(view: NodeView, x: int, y: int, width: int) -> tuple[list[str], int]:
+    found = []
     for entry in view.legend:
         style = use_style(entry.use)
         marks = dict.fromkeys((view.owners[0].mark, view.owners[-1].mark)) if view.owners else ()
         sign = "–".join(marks) if entry.use is CPUUse.EXCLUSIVE else MARKS[entry.use]
-        found.append(_swatch(area.x, y, 40, sign, style if entry.use is not CPUUse.EXCLUSIVE else "free"))
-        found.append(text(area.x + 50, y + 13, entry.use.value, "strong"))
-        found.append(text(area.x + 190, y + 13, plural(entry.count, "CPU"), "plain", anchor="end"))
-        for line in wrapped(entry.meaning, area.width - 206, TEXT_SIZE):
-            found.append(text(area.x + 206, y + 13, line, "quiet"))
+        found.append(_swatch(x, y, 40, sign, style if entry.use is not CPUUse.EXCLUSIVE else "free"))
+        found.append(text(x + 50, y + 13, entry.use.value, "strong"))
+        found.append(text(x + 190, y + 13, plural(entry.count, "CPU"), "plain", anchor="end"))
+        for line in wrapped(entry.meaning, width - 206, TEXT_SIZE):
+            found.append(text(x + 206, y + 13, line, "quiet"))
             y += _LINE
-    return found, y - area.y
+    return found, y
 
 
-def _owners(view: NodeView, area: Area) -> tuple[list[str], int]:
+def _owners(view: NodeView, x: int, y: int, width: int) -> tuple[list[str], int]:
     if not view.owners:
-        return [], 0
-    columns = 2 if area.width >= _TWO_COLUMNS else 1
-    width = min((area.width - 24 * (columns - 1)) // columns, _WIDEST_COLUMN)
+        return [], y
+    columns = 2 if width >= _TWO_COLUMNS else 1
+    room = min((width - 24 * (columns - 1)) // columns, _WIDEST_COLUMN)
     names = ceil(max(text_width(owner.label, TEXT_SIZE) for owner in view.owners)) + 24
     rows = -(-len(view.owners) // columns)
     found, ends, devices = [], [], amounts_by_owner(view.devices)
     for column in range(columns):
-        rest = Area(area.x + column * (width + 24), area.y, width)
+        end = y
         for owner in view.owners[column * rows : (column + 1) * rows]:
-            element, height = _owner(owner, devices.get(owner.label, ""), rest, names)
+            element, height = _owner(owner, devices.get(owner.label, ""), (x + column * (room + 24), end, room), names)
             found.append(element)
-            rest = rest.below(height)
-        ends.append(rest.y)
-    return found, max(ends) - area.y
+            end += height
+        ends.append(end)
+    return found, max(ends)
 
 
-def _owner(owner: OwnerView, devices: str, area: Area, names: int) -> tuple[str, int]:
-    """Return the line of an owner with its height; devices that do not fit beside its CPUs are below them."""
+def _owner(owner: OwnerView, devices: str, area: tuple[int, int, int], names: int) -> tuple[str, int]:
+    """Return the line of an owner with its height; devices that do not fit beside its CPUs are below them.
+
+    Args:
+        owner: of CPUs or devices.
+        devices: that it has, in words.
+        area: x and y of the upper left corner, and the width.
+        names: pixels that the longest name takes.
+    """
+    x, y, width = area
     nodes = f"NUMA {numbers(owner.cpu_nodes)}" if owner.cpus else ""
     if owner.memory_nodes:
         nodes = " · ".join(part for part in (nodes, f"memory {numbers(owner.memory_nodes)}") if part)
     cpus = str(owner.cpus)
     counted = f"{plural(len(owner.cpus), 'CPU')}: {cpus}" if owner.cpus else ""
-    list_x = area.x + 38 + min(int(area.width * 0.42), names)
-    nodes_x = area.x + min(int(area.width * 0.78), area.width - ceil(text_width(nodes, TEXT_SIZE)))
-    nodes_x = max(nodes_x, area.x + int(area.width * 0.6))
-    lines = _held_lines(counted, devices, nodes_x - list_x - 10, area.x + area.width - list_x)
+    list_x = x + 38 + min(int(width * 0.42), names)
+    nodes_x = x + min(int(width * 0.78), width - ceil(text_width(nodes, TEXT_SIZE)))
+    nodes_x = max(nodes_x, x + int(width * 0.6))
+    room, below = nodes_x - list_x - 10, x + width - list_x
+    beside = " · ".join(part for part in (devices, counted) if part)
+    lines = [_list_start(beside, room)]
+    if devices and text_width(beside, TEXT_SIZE) > room:
+        lines = [_list_start(counted, room)] if counted else []
+        lines += _packed(devices.split(", "), ", ", below if counted else room, TEXT_SIZE)
     element = group(
-        _swatch(area.x, area.y, 28, owner.mark, owner_style(owner), hypothetical=owner.hypothetical),
-        text(area.x + 38, area.y + 13, fitting_form(owner.forms, list_x - area.x - 48, TEXT_SIZE), "plain"),
-        *(text(list_x, area.y + 13 + number * _LINE, line, "quiet") for number, line in enumerate(lines)),
-        text(nodes_x, area.y + 13, fitting(nodes, area.x + area.width - nodes_x, TEXT_SIZE), "quiet"),
+        _swatch(x, y, 28, owner.mark, owner_style(owner), hypothetical=owner.hypothetical),
+        text(x + 38, y + 13, fitting_form(owner.forms, list_x - x - 48, TEXT_SIZE), "plain"),
+        *(text(list_x, y + 13 + number * _LINE, line, "quiet") for number, line in enumerate(lines)),
+        text(nodes_x, y + 13, fitting(nodes, x + width - nodes_x, TEXT_SIZE), "quiet"),
         title=" · ".join(
             part for part in (owner.label, f"{plural(len(owner.cpus), 'CPU')} {cpus}".strip(), devices, nodes) if part
         ),
     )
     return element, len(lines) * _LINE
-
-
-def _held_lines(cpus: str, devices: str, room: float, below: float) -> list[str]:
-    """Return devices and CPUs in one line of ``room`` pixels, or the CPUs and devices in lines of ``below`` pixels."""
-    beside = " · ".join(part for part in (devices, cpus) if part)
-    if not devices or text_width(beside, TEXT_SIZE) <= room:
-        return [_list_start(beside, room)]
-    first = [_list_start(cpus, room)] if cpus else []
-    return [*first, *_packed(devices.split(", "), ", ", below if cpus else room, TEXT_SIZE)]
 
 
 def _list_start(text_: str, room: float) -> str:
@@ -131,19 +121,20 @@ def _list_start(text_: str, room: float) -> str:
     return f"{start},…"
 
 
-def _rejected(view: NodeView, area: Area) -> tuple[list[str], int]:
+def _rejected(view: NodeView, x: int, y: int, width: int) -> tuple[list[str], int]:
     if not view.rejected:
-        return [], 0
-    found, y = [text(area.x, area.y + TEXT_SIZE, "Not admitted", "strong")], area.y + _LINE
+        return [], y
+    found = [text(x, y + TEXT_SIZE, "Not admitted", "strong")]
+    y += _LINE
     names = list(dict.fromkeys(pod.name for pod in view.rejected))
     forms = dict(zip(names, short_names(names, [str(number) for number in range(len(names))]), strict=True))
     for pod in view.rejected:
-        name = fitting_form(forms[pod.name], area.width - 24, TEXT_SIZE)
+        name = fitting_form(forms[pod.name], width - 24, TEXT_SIZE)
         sentence = ": ".join(part for part in (name, pod.reason, pod.why) if part)
-        for line in wrapped(sentence, area.width - 12, TEXT_SIZE):
-            found.append(text(area.x + 12, y + TEXT_SIZE, line, "plain"))
+        for line in wrapped(sentence, width - 12, TEXT_SIZE):
+            found.append(text(x + 12, y + TEXT_SIZE, line, "plain"))
             y += 17
-    return found, y - area.y
+    return found, y
 
 
 def _swatch(x: int, y: int, width: int, sign: str, style: str, *, hypothetical: bool = False) -> str:

@@ -13,13 +13,13 @@ from math import ceil
 
 from mooring.engine.core.cpuset import CPUSet
 from mooring.explanations.phrases import size
-from mooring.lazy import dataclass, replace
+from mooring.lazy import replace
 from mooring.views import layout as layouts
 from mooring.views import view as views
 from mooring.views import wording
 from mooring.views.devices import device_names, most_of_one_kind
 from mooring.views.svg import elements as svg
-from mooring.views.svg.legend import Area, footer, wrapped
+from mooring.views.svg.legend import footer, wrapped
 
 HEIGHT = 20
 """Pixels of a device."""
@@ -34,28 +34,9 @@ _MOST_NAMED = 24
 """Devices of one resource in one box up to which each is named; more are marks alone, with their ids as tooltips."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceCells:
-    """How the devices of a view are drawn."""
-
-    width: int
-    names: Mapping[tuple[str, str], str]
-    """By resource and id; empty where the devices are marks alone."""
-
-
-def device_cells(view: views.NodeView) -> DeviceCells:
-    """Return cells wide enough for the names of all devices, or for marks alone where there are many."""
-    mark = max((len(wording.device_mark(device, view.owners)) for device in view.devices), default=1)
-    names = device_names(view.devices, _ID_ROOM) if most_of_one_kind(view.devices) <= _MOST_NAMED else {}
-    signs = max((len(name) + 1 for name in names.values()), default=0) + mark
-    return DeviceCells(ceil(signs * svg.MONO * svg.SMALL_SIZE) + 2 * svg.CELL_PAD + 2, names)
-
-
-def device_elements(placed: layouts.PlacedGroup, cells: DeviceCells, view: views.NodeView) -> Iterator[str]:
-    """Yield the devices of one resource below its name."""
-    yield device_heading(placed)
-    for device in placed.devices:
-        yield svg.group(device_cell(device, cells, view), title=device.view.sentence)
+def names_of_devices(view: views.NodeView) -> Mapping[tuple[str, str], str]:
+    """Return what is written for each device, by resource and id; nothing where there are many: marks alone."""
+    return device_names(view.devices, _ID_ROOM) if most_of_one_kind(view.devices) <= _MOST_NAMED else {}
 
 
 def device_heading(placed: layouts.PlacedGroup) -> str:
@@ -64,18 +45,17 @@ def device_heading(placed: layouts.PlacedGroup) -> str:
     return svg.text(placed.x, placed.y + HEADING - 6, heading, "small") if heading else ""
 
 
-def device_cell(placed: layouts.PlacedDevice, cells: DeviceCells, view: views.NodeView) -> str:
-    """Return the cell of one device."""
+def device_cell(placed: layouts.PlacedDevice, metrics: layouts.CellMetrics, view: views.NodeView, name: str) -> str:
+    """Return the cell of one device with its name, which may be empty."""
     device, style = placed.view, views.device_style(placed.view, view.owners)
     baseline = placed.y + (HEIGHT - 3 + svg.SMALL_SIZE) / 2 - 1.5
-    name = cells.names.get((device.resource, device.id), "")
     words = [svg.text(placed.x + svg.CELL_PAD, baseline, name, f"device-name on-{style}")] if name else []
     mark = wording.device_mark(device, view.owners)
     return "".join(
         (
-            svg.rect(placed.x + 0.5, placed.y + 0.5, cells.width - 1, HEIGHT - 4, style, round_=4),
+            svg.rect(placed.x + 0.5, placed.y + 0.5, metrics.device_width - 1, HEIGHT - 4, style, round_=4),
             *words,
-            svg.text(placed.x + cells.width - svg.CELL_PAD, baseline, mark, f"mark on-{style}", anchor="end"),
+            svg.text(placed.x + metrics.device_width - svg.CELL_PAD, baseline, mark, f"mark on-{style}", anchor="end"),
         )
     )
 
@@ -88,37 +68,35 @@ _TITLE_STYLES = {"socket": "socket-title", "node": "node-title", "cache": "small
 _CORNERS = {"socket": 8, "node": 6, "cache": 4}
 
 
-@dataclass(frozen=True, slots=True)
-class CellSize:
-    """The size of a cell in pixels."""
+def map_metrics(view: views.NodeView, *, changes: bool = False) -> layouts.CellMetrics:
+    """Return the sizes of everything on the map, in pixels; a map that changes has room for names everywhere.
 
-    width: int
-    height: int
-
-
-def cell_size(view: views.NodeView) -> CellSize:
-    """Return larger cells for smaller machines; the CPU number and the mark fit in any case."""
+    Smaller machines have larger cells; the CPU number and the mark fit in any case.
+    """
     cpus = [cpu.cpu for cpu in view.cpus()]
-    signs = len(str(max(cpus, default=0))) + max((len(owner.mark) for owner in view.owners), default=1)
-    needed = ceil(signs * svg.MONO * svg.SMALL_SIZE) + 2 * svg.CELL_PAD + 2
     cores = sum(1 for box in view.boxes for _ in box.all_cores())
+    mark = max((len(owner.mark) for owner in view.owners), default=1)
+    width, height = _room_for(len(str(max(cpus, default=0))) + mark), 19
     if len(cpus) <= 32:
-        return CellSize(max(needed, min(96, 640 // max(cores, 1))), 30)
-    if len(cpus) <= 128:
-        return CellSize(max(needed, 40), 24)
-    return CellSize(needed, 19)
-
-
-def map_metrics(view: views.NodeView, cell: CellSize, *, changes: bool = False) -> layouts.CellMetrics:
-    """Return the sizes of everything on the map, in pixels; a map that changes has room for names everywhere."""
+        width, height = max(width, min(96, 640 // max(cores, 1))), 30
+    elif len(cpus) <= 128:
+        width, height = max(width, 40), 24
+    names = max((len(name) + 1 for name in names_of_devices(view).values()), default=0)
+    marks = max((len(wording.device_mark(device, view.owners)) for device in view.devices), default=1)
     named = {views.CPUUse.EXCLUSIVE, views.CPUUse.RESERVED, views.CPUUse.BROKEN}
+
+    def title_width(box: views.BoxView, roomy: bool) -> int:  # noqa: FBT001 - the parameter of the metrics
+        title = _title_width(box, wording.wanted_title(box, view, roomy=roomy))
+        which = svg.text_width(box.folded[-1], svg.SMALL_SIZE) if roomy and box.folded and not view.owners else 0
+        return ceil(max(title, which)) + 2 * _insets(box, view).left
+
     # Of a large machine alone the blocks say which CPUs they are, however high that makes it.
     slack = 240 if not is_dense(view) else 120 if view.owners else 2000
     return layouts.CellMetrics(
-        cell_width=cell.width,
-        cell_height=cell.height + 1,
+        cell_width=width,
+        cell_height=height + 1,
         insets=lambda box: _insets(box, view),
-        title_width=lambda box, roomy: _roomy_width(box, view, roomy=roomy),
+        title_width=title_width,
         core_gap=3,
         strip_height=lambda box: _STRIP if changes or any(cpu.use in named for cpu in box.cpus()) else 0,
         row_gap=8,
@@ -126,17 +104,15 @@ def map_metrics(view: views.NodeView, cell: CellSize, *, changes: bool = False) 
         slack=slack,
         side_by_side=slack == 120,
         gap_y=12,
-        device_width=device_cells(view).width,
+        device_width=_room_for(names + marks),
         device_height=HEIGHT,
         device_gap=4,
         device_heading=HEADING,
     )
 
 
-def _roomy_width(box: views.BoxView, view: views.NodeView, *, roomy: bool) -> int:
-    title = _title_width(box, wording.wanted_title(box, view, roomy=roomy))
-    which = svg.text_width(box.folded[-1], svg.SMALL_SIZE) if roomy and box.folded and not view.owners else 0
-    return ceil(max(title, which)) + 2 * _insets(box, view).left
+def _room_for(signs: int) -> int:
+    return ceil(signs * svg.MONO * svg.SMALL_SIZE) + 2 * svg.CELL_PAD + 2
 
 
 def _insets(box: views.BoxView, view: views.NodeView) -> layouts.Insets:
@@ -206,7 +182,9 @@ def _memory_bar(node: views.NUMAView, use: views.MemoryUse, x: float, y: float, 
     return svg.group(*parts, title=wording.memory_sentence(node))
 
 
-def strip_elements(row: layouts.PlacedRow, cell: CellSize, view: views.NodeView, told: set[str]) -> Iterator[str]:
+def strip_elements(
+    row: layouts.PlacedRow, metrics: layouts.CellMetrics, view: views.NodeView, told: set[str]
+) -> Iterator[str]:
     """Yield a bracket over every run of whole cores with one use, and its name where there is room up to the next.
 
     A name stands once in a box, whole or not at all: the cells have its letter.
@@ -214,7 +192,7 @@ def strip_elements(row: layouts.PlacedRow, cell: CellSize, view: views.NodeView,
     runs = [(key, list(cores)) for key, cores in groupby(row.cells, key=_whole_core) if key is not None]
     ends = (run[0][0].x - svg.GAP for _, run in runs[1:])
     for (key, run), end in zip(runs, chain(ends, [row.x + row.width]), strict=False):
-        x, width = run[0][0].x, run[-1][0].x + cell.width - run[0][0].x
+        x, width = run[0][0].x, run[-1][0].x + metrics.cell_width - run[0][0].x
         use, owner = key
         label = use.value if owner is None else view.owners[owner].label
         style = views.use_style(use) if owner is None else views.owner_style(view.owners[owner])
@@ -252,15 +230,16 @@ def svg_text(view: views.NodeView, width: int = 1200, *, bare: bool = False) -> 
 
     A bare one is the map alone, without margin, heading and legend.
     """
-    cell = cell_size(view)
     # Sockets side by side, as on a screen.
     wide = max(width, _WIDE_PAGE) if is_dense(view) and not bare else width
     margin, least = (0, 0) if bare else (MARGIN, _NARROWEST_PAGE)
-    layout = layouts.arrange(dense_boxes(view), map_metrics(view, cell), max(wide, least) - 2 * margin)
+    metrics = map_metrics(view)
+    layout = layouts.arrange(dense_boxes(view), metrics, max(wide, least) - 2 * margin)
     page = max(layout.width + 2 * margin, least)
     heading, top = ([], 0) if bare else _heading(view, page)
-    area = Area(MARGIN, top + layout.height + 28, page - 2 * MARGIN)
-    legend, bottom = ([], layout.height) if bare else footer(view, area)
+    legend, bottom = list[str](), layout.height
+    if not bare:
+        legend, bottom = footer(view, MARGIN, top + layout.height + 28, page - 2 * MARGIN)
     height = bottom + margin
     size = f'width="{page}" height="{height}" viewBox="0 0 {page} {height}"'
     lines = (
@@ -271,7 +250,7 @@ def svg_text(view: views.NodeView, width: int = 1200, *, bare: bool = False) -> 
         svg.rect(0, 0, page, height, "page", round_=8),
         *heading,
         f'<g transform="translate({margin} {top})">',
-        *_map(view, layout, cell),
+        *_map(view, layout, metrics),
         "</g>",
         *legend,
         "</svg>",
@@ -318,34 +297,38 @@ def _heading(view: views.NodeView, page: int) -> tuple[list[str], int]:
     return found, y + 2
 
 
-def _map(view: views.NodeView, layout: layouts.PictureLayout, cell: CellSize) -> Iterator[str]:
-    devices = device_cells(view)
+def _map(view: views.NodeView, layout: layouts.PictureLayout, metrics: layouts.CellMetrics) -> Iterator[str]:
+    names = names_of_devices(view)
     for box in layout.boxes:
         yield from box_elements(box, view)
         for placed in box.devices:
-            yield from device_elements(placed, devices, view)
+            yield device_heading(placed)
+            for device in placed.devices:
+                name = names.get((device.view.resource, device.view.id), "")
+                yield svg.group(device_cell(device, metrics, view, name), title=device.view.sentence)
         told: set[str] = set()
         for row in box.rows:
-            yield from strip_elements(row, cell, view, told)
+            yield from strip_elements(row, metrics, view, told)
             for core in row.cells:
-                yield svg.group(*(_cpu(placed, cell, view) for placed in core))
+                cells = (
+                    svg.group(cpu_cell(cpu, metrics, view), title=wording.cpu_sentence(cpu.view, view)) for cpu in core
+                )
+                yield svg.group(*cells)
 
 
-def _cpu(placed: layouts.PlacedCell, cell: CellSize, view: views.NodeView) -> str:
+def cpu_cell(placed: layouts.PlacedCell, metrics: layouts.CellMetrics, view: views.NodeView) -> str:
+    """Return the cell of a CPU: its ground, its number and its mark."""
     cpu, style = placed.view, views.cpu_style(placed.view, view.owners)
-    baseline = placed.y + (cell.height + svg.SMALL_SIZE) / 2 - 1.5
-    place = (placed.x + 0.5, placed.y + 0.5, cell.width - 1, cell.height - 1)
+    width, height = metrics.cell_width, metrics.cell_height - 1
+    baseline = placed.y + (height + svg.SMALL_SIZE) / 2 - 1.5
+    place = (placed.x + 0.5, placed.y + 0.5, width - 1, height - 1)
     hypothetical = cpu.owner is not None and view.owners[cpu.owner].hypothetical and style.startswith("exclusive-")
-    return svg.group(
-        svg.rect(*place, style, round_=2),
-        svg.hatched(*place, style, round_=2) if hypothetical else "",
-        svg.text(placed.x + svg.CELL_PAD, baseline, str(cpu.cpu), f"cpu on-{style}"),
-        svg.text(
-            placed.x + cell.width - svg.CELL_PAD,
-            baseline,
-            wording.cpu_mark(cpu, view),
-            f"mark on-{style}",
-            anchor="end",
-        ),
-        title=wording.cpu_sentence(cpu, view),
+    mark = wording.cpu_mark(cpu, view)
+    return "".join(
+        (
+            svg.rect(*place, style, round_=2),
+            svg.hatched(*place, style, round_=2) if hypothetical else "",
+            svg.text(placed.x + svg.CELL_PAD, baseline, str(cpu.cpu), f"cpu on-{style}"),
+            svg.text(placed.x + width - svg.CELL_PAD, baseline, mark, f"mark on-{style}", anchor="end"),
+        )
     )

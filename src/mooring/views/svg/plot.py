@@ -48,14 +48,6 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class PlotShare:
-    """A part of a whole."""
-
-    part: int
-    whole: int
-
-
-@dataclass(frozen=True, slots=True)
 class PlotRow:
     """One thing compared."""
 
@@ -68,8 +60,8 @@ class PlotRow:
     """Whether it has each of the settings."""
     counts: tuple[int, ...] = ()
     """One for each kind; empty where there is nothing to count."""
-    shares: tuple[PlotShare, ...] = ()
-    """One for each heading of shares."""
+    shares: tuple[tuple[int, int], ...] = ()
+    """Part and whole for each heading of shares."""
     figures: tuple[str, ...] = ()
     """One for each heading of figures."""
 
@@ -208,15 +200,15 @@ def _bar(row: PlotRow, plot: Plot, frame: _Frame, y: float) -> Iterator[str]:
 
 def _beside(row: PlotRow, plot: Plot, frame: _Frame, y: float) -> Iterator[str]:
     count = len(plot.share_headings)
-    for x, heading, share in zip(frame.columns, plot.share_headings, row.shares, strict=False):
+    for x, heading, (part, whole) in zip(frame.columns, plot.share_headings, row.shares, strict=False):
         width = min(frame.column_width, 60)
-        filled = width * share.part / share.whole if share.whole else 0
-        words = f"{share.part}/{share.whole}" if share.whole else "–"
+        filled = width * part / whole if whole else 0
+        words = f"{part}/{whole}" if whole else "–"
         yield svg.group(
             svg.text(x, y + 8, words, "small"),
             svg.rect(x, y + 12, width, _SHARE_BAR, "bar"),
             svg.rect(x, y + 12, filled, _SHARE_BAR, "used"),
-            title=f"{heading}: {share.part} of {share.whole}",
+            title=f"{heading}: {part} of {whole}",
         )
     for x, heading, figure in zip(frame.columns[count:], plot.figure_headings, row.figures, strict=False):
         yield svg.group(svg.text(x, y + _BAR - 6, figure, "plain"), title=f"{heading}: {figure}")

@@ -117,7 +117,10 @@ def cost_of(resource: str, before: Quantity, after: Quantity) -> Cost:
 def _of_cpus(search: Search, container: Container | None, before: Quantity) -> Iterator[Proposal]:
     whole = exclusive(search, container)
     if whole == 0:
-        yield from _first(search, container, "cpu", before, _shared_amounts(search, before))
+        # What is left on the node for a container in the shared pool; a whole number could make the CPUs exclusive.
+        left = [before.milli - excess for excess in sorted(_excesses(search, "cpu"))]
+        amounts = [amount for most in left for amount in (most, most - 1) if 0 < amount < before.milli]
+        yield from _first(search, container, "cpu", before, map(Quantity.of_milli, amounts))
         return
     policy, node = search.settings.cpu, search.kubelet.node.settled()
     if policy is None:
@@ -164,16 +167,6 @@ def exclusive(search: Search, container: Container | None) -> int:
     if container is not None:
         return exclusive_cpus(pod, container, policy.gates)
     return whole_cpus(pod.resources.requests) if pod.resources is not None and policy.gates.manages(pod) else 0
-
-
-def _shared_amounts(search: Search, before: Quantity) -> Iterator[Quantity]:
-    """Yield what is left on the node for a container in the shared pool, the largest first."""
-    for excess in sorted(_excesses(search, "cpu")):
-        left = before.milli - excess
-        # A whole number could make the CPUs exclusive.
-        for amount in (left, left - 1):
-            if 0 < amount < before.milli:
-                yield Quantity.of_milli(amount)
 
 
 def _excesses(search: Search, resource: str) -> set[int]:
@@ -348,13 +341,16 @@ def candidates(question: Question) -> Iterator[tuple[PlannedChange, ...]]:
 
 
 def _options(config: KubeletConfig, machine: Machine, release: str) -> Iterator[tuple[PlannedChange, ...]]:
-    options = config.cpu_manager_policy_options
-    if config.cpu_manager_policy == "static":
-        for name, group in cpu_option_groups(release).items():
-            if is_on(options.get(name, "")):
-                yield (ConfigField(f"{CPU_OPTIONS}.{name}", "false"),)
-            else:
-                yield (*_gate(config, group, release), ConfigField(f"{CPU_OPTIONS}.{name}", "true"))
+    gates = resolve_gates(config.feature_gates, known_gates(release), EXTENSIONS)
+    for name, group in cpu_option_groups(release).items() if config.cpu_manager_policy == "static" else ():
+        if is_on(config.cpu_manager_policy_options.get(name, "")):
+            yield (ConfigField(f"{CPU_OPTIONS}.{name}", "false"),)
+            continue
+        # With the feature gate that the option's group needs, where it is off
+        gate = GROUP_GATES.get(group, "")
+        is_off = isinstance(gates, FeatureGates) and bool(gate) and not gates[gate]
+        needed = (ConfigField(f"{GATES}.{gate}", "true"),) if is_off else ()
+        yield (*needed, ConfigField(f"{CPU_OPTIONS}.{name}", "true"))
     if config.topology_manager_policy == "none":
         return
     on = is_on(config.topology_manager_policy_options.get(PREFER_CLOSEST, ""))
@@ -364,10 +360,3 @@ def _options(config: KubeletConfig, machine: Machine, release: str) -> Iterator[
         wanted = str(nodes)
         if config.topology_manager_policy_options.get(MAX_ALLOWABLE, "") != wanted:
             yield (ConfigField(f"{TOPOLOGY_OPTIONS}.{MAX_ALLOWABLE}", wanted),)
-
-
-def _gate(config: KubeletConfig, group: str, release: str) -> tuple[PlannedChange, ...]:
-    """Return the feature gate that an option of a group needs and that is off."""
-    name, gates = GROUP_GATES.get(group, ""), resolve_gates(config.feature_gates, known_gates(release), EXTENSIONS)
-    is_off = isinstance(gates, FeatureGates) and bool(name) and not gates[name]
-    return (ConfigField(f"{GATES}.{name}", "true"),) if is_off else ()

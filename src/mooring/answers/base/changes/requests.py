@@ -17,9 +17,10 @@ from mooring.answers.base.changes.search import Proposal, Search
 from mooring.answers.base.plan import Question, pods_in
 from mooring.answers.base.pods import find_containers, names_of
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.pod import Container, Pod, PodResources, ResourceList
+from mooring.engine.core.pod import Pod, PodResources, ResourceList
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.devicemanager.state import Device, DeviceState
+from mooring.engine.memorymanager.policy import is_memory
 from mooring.explanations.phrases import nodes
 from mooring.inputs.decoding.fields import within
 from mooring.inputs.decoding.quantities import resource_list
@@ -76,7 +77,10 @@ class Amount:
             known = "" if not self.assumed else " (assumed)"
             return f"set {self.resource} request and limit of {owner} to {self.amount}{known}"
         was = f" instead of {before}" if before is not None else ""
-        return f"let {owner} request {self.amount} {_resource_words(self.resource, self.amount)}{was}"
+        of_what = f"of {self.resource}" if is_memory(self.resource) else self.resource
+        if self.resource == "cpu":
+            of_what = "CPU" if self.amount.milli == 1000 else "CPUs"
+        return f"let {owner} request {self.amount} {of_what}{was}"
 
     def applied_to(self, question: Question) -> Question:
         """Return the question with the pod changed."""
@@ -112,25 +116,15 @@ def read_ask(question: Question, text: str) -> list[Amount]:
     if not (colon and name and resource):
         raise InputError(f"{text!r:.80} is incomplete", remedy=f"write {_FORM}")
     both, resource = resource.startswith(_BOTH), resource.removeprefix(_BOTH)
-    quantity = _quantity(resource, amount)
+    try:
+        quantity = resource_list({"amount": {resource: amount}}, "amount")[resource]
+    except InputError as error:
+        raise InputError(error.problem, field=resource, remedy=error.remedy) from None
     known = refs(question)
     return [
         Amount(known[named.pod.uid], named.container, resource, quantity, both)
         for named in find_containers(asked_about(question), name)
     ]
-
-
-def _quantity(resource: str, amount: str) -> Quantity:
-    try:
-        return resource_list({"amount": {resource: amount}}, "amount")[resource]
-    except InputError as error:
-        raise InputError(error.problem, field=resource, remedy=error.remedy) from None
-
-
-def _resource_words(resource: str, amount: Quantity) -> str:
-    if resource == "cpu":
-        return "CPU" if amount.milli == 1000 else "CPUs"
-    return f"of {resource}" if resource == "memory" or resource.startswith("hugepages-") else resource
 
 
 def with_amount(
@@ -151,11 +145,14 @@ def with_amount(
     """
     containers, resources = pod.containers, pod.resources
     if container:
-        if all(one.name != container for one in containers):
+        before = next((one for one in containers if one.name == container), None)
+        if before is None:
             raise InputError(f"has no container {container!r}", remedy=f"it has {names_of(pod)}")
-        containers = tuple(
-            _container_with(one, resource, amount, both=both) if one.name == container else one for one in containers
-        )
+        requests, limits = _with(before.requests, before.limits, resource, amount, both=both)
+        check_resources(requests, limits)
+        # A pod with other requests is another pod: no kubelet has allocated anything to it.
+        after = replace(before, requests=requests, limits=limits, allocated=None)
+        containers = tuple(after if one is before else one for one in containers)
     elif resources is None:
         raise InputError("has no pod-level resources", remedy=f"name a container: {names_of(pod)}")
     else:
@@ -173,13 +170,6 @@ def with_amount(
         check_containers_fit(resources, containers)
     qos = qos_of(containers, resources, gates)
     return replace(pod, containers=containers, resources=resources, qos=qos)
-
-
-def _container_with(container: Container, resource: str, amount: Quantity, *, both: bool) -> Container:
-    requests, limits = _with(container.requests, container.limits, resource, amount, both=both)
-    check_resources(requests, limits)
-    # A pod with other requests is another pod: no kubelet has allocated anything to it.
-    return replace(container, requests=requests, limits=limits, allocated=None)
 
 
 def _with(

@@ -194,6 +194,11 @@ def proposal(
         course: the question answered with them.
         before: the question answered without them; None where the kubelet does not start.
     """
+    # What containers lie on beyond their need and did not before
+    old = beyond_need(before.after, before.decisions) if before is not None else {}
+    total: Counter[AlignmentLevel] = Counter()
+    for one, count in beyond_need(course.after, course.decisions).items():
+        total += count - old.get(one.removesuffix(AGAIN), Counter())
     lost = given_up(
         question.config, applied(question, [one for one in changes if one.stage is ChangeStage.NODE]).config
     )
@@ -203,18 +208,9 @@ def proposal(
         sentence(changes, question),
         course.decisions[uid],
         lost,
-        _alignment_lost(course, before),
+        {level: total[level] for level in AlignmentLevel if total[level]},
         spread(course.after, course.decisions[uid]) if _ALIGNMENT.intersection(lost) else {},
     )
-
-
-def _alignment_lost(course: QueueOutcome, before: QueueOutcome | None) -> dict[AlignmentLevel, int]:
-    """Return what containers lie on beyond their need and did not before."""
-    old = beyond_need(before.after, before.decisions) if before is not None else {}
-    total: Counter[AlignmentLevel] = Counter()
-    for uid, count in beyond_need(course.after, course.decisions).items():
-        total += count - old.get(uid.removesuffix(AGAIN), Counter())
-    return {level: total[level] for level in AlignmentLevel if total[level]}
 
 
 def begun(question: Question, uid: str) -> Search | StartRefusal | None:

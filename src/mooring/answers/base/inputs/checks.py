@@ -30,7 +30,7 @@ with lazily():
     from mooring.answers.base.inputs import cluster_node, collection
     from mooring.engine.devicemanager import state as device_state
     from mooring.inputs.archive import collect, reader
-    from mooring.inputs.configuration import kubelet_config, kubelet_flags
+    from mooring.inputs.configuration import kubelet_flags
     from mooring.inputs.decoding import api_fields
     from mooring.inputs.machines import tree as trees
     from mooring.inputs.pods import cluster_objects, defaults, pod_files, workloads
@@ -78,7 +78,7 @@ def with_running_kubelet(options: NodeOptions) -> NodeOptions:
         left_out=options.left_out | frozenset(off),
     )
     tree = None if options.node or options.machine not in _LIVE else computer()
-    found = None if tree is None else trees.kubelet_here(tree).process
+    found = None if tree is None else trees.kubelet_here(tree)[0]
     if tree is None or found is None:
         # Most questions name neither, and need nothing of what collects a node.
         names_one = options.node != NONE and (options.node or asks_pod(asked))
@@ -280,7 +280,7 @@ def check_strict(noticed: Sequence[Finding]) -> None:
     refused = (
         api_fields.UNKNOWN_CONFIGURATION_FIELD,
         api_fields.UNKNOWN_POD_FIELD,
-        kubelet_config.UNKNOWN_VALUE,
+        api_fields.UNKNOWN_VALUE,
         cluster_objects.TOO_LARGE,
     )
     unknown = [one for one in noticed if one.code in refused]

@@ -83,12 +83,14 @@ class Kubectl:
         Raises:
             NoAnswerError: it fails, takes too long, or prints more than any archive of files may have.
         """
+        own = os.environ.get("KUBECONFIG") or Path("~/.kube/config").expanduser().exists()
+        access = [] if own or not KUBELET_KUBECONFIG.exists() else [f"--kubeconfig={KUBELET_KUBECONFIG}"]
         with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as typed:
             typed.write(given)
             typed.seek(0)
             try:
                 running = subprocess.Popen(  # noqa: S603 - a fixed program with arguments of ours, without a shell
-                    [self.program, *_access(), *arguments],
+                    [self.program, *access, *arguments],
                     stdin=typed,
                     stdout=subprocess.PIPE,
                     stderr=said,
@@ -129,11 +131,6 @@ def is_node_name(text: str) -> bool:
     (True, False, False)
     """
     return _NODE.fullmatch(text) is not None
-
-
-def _access() -> list[str]:
-    own = os.environ.get("KUBECONFIG") or Path("~/.kube/config").expanduser().exists()
-    return [] if own or not KUBELET_KUBECONFIG.exists() else [f"--kubeconfig={KUBELET_KUBECONFIG}"]
 
 
 def ask_pods(node: str) -> ClusterAnswers:
@@ -305,7 +302,8 @@ def dynamic_of(kubectl: Kubectl, node: str, pods: object, seconds: int = PATIENC
 
     Clusters without dynamic resource allocation, and persons who may not see its objects, get no answer.
     """
-    if not any(_has_claims(pod) for pod in _items(pods)):
+    listed = [(mapping_at(pod, "spec"), mapping_at(pod, "status")) for pod in _items(pods)]
+    if not any(spec.get("resourceClaims") or status.get("extendedResourceClaimStatus") for spec, status in listed):
         return ()
     answers: list[object] = []
     with suppress(NoAnswerError):
@@ -318,10 +316,3 @@ def dynamic_of(kubectl: Kubectl, node: str, pods: object, seconds: int = PATIENC
 def _items(pods: object) -> list[dict[str, Any]]:
     items = pods.get("items") if isinstance(pods, dict) else None
     return [one for one in items if isinstance(one, dict)] if isinstance(items, list) else []
-
-
-def _has_claims(pod: object) -> bool:
-    spec, status = ((pod.get(part) if isinstance(pod, dict) else None) for part in ("spec", "status"))
-    return bool(isinstance(spec, dict) and spec.get("resourceClaims")) or bool(
-        isinstance(status, dict) and status.get("extendedResourceClaimStatus")
-    )

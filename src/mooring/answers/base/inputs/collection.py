@@ -4,20 +4,28 @@ A node of the cluster can be what a question is about: ``mooring show --node wor
 on the node of the pod. kubectl tells its pods, its kubelet's release and configuration. The machine and state files are
 what ``mooring publish`` or ``mooring agent`` published, or what a pod on the node has packed, now or earlier; else the
 machine is a NodeResourceTopology.
+
+The pod is like that of ``kubectl debug node``, but only reads, has a name that is known before it is created, is
+deleted, and ends by itself. Its image needs a shell and the programs of busybox, and may have Mooring.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import secrets
+import shlex
+import signal
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
+from importlib import resources
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 import msgspec
@@ -25,11 +33,12 @@ import msgspec
 from mooring.answers.base.inputs import checks
 from mooring.answers.base.inputs import cluster_node as asking
 from mooring.answers.base.inputs.configuration import installed_version, requested_version, version_of
-from mooring.answers.base.inputs.debugging_pod import IMAGE, packed_node
 from mooring.cli.options import NodeOptions
-from mooring.cli.output import write_answer
+from mooring.cli.output import warn, write_answer
 from mooring.documents.machine import ArchivePart, NodeArchiveDocument
+from mooring.engine.checkpoint.device_file import DEVICE_FILE
 from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Finding
 from mooring.inputs.archive import collect as collecting
 from mooring.inputs.archive import reader
 from mooring.inputs.archive.reduction import found_configuration
@@ -37,7 +46,9 @@ from mooring.inputs.configuration.devices import devices_document
 from mooring.inputs.configuration.kubelet_flags import kubelet_flags
 from mooring.inputs.configuration.sources import load_sources
 from mooring.inputs.decoding.documents import load_documents
-from mooring.inputs.machines.archive import ArchiveTree, read_archive
+from mooring.inputs.machines.archive import ArchiveTree, folders_above, read_archive
+from mooring.inputs.machines.capture import CPU_LINKS, GROUP_FILES, INITIATORS, ISOLATION, MACHINE, NAMES
+from mooring.inputs.machines.isolation import ROOT as GROUPS
 from mooring.inputs.machines.machineinfo_json import machine_info_document
 from mooring.inputs.machines.tree import FolderTree, kubelet_arguments, open_tree
 from mooring.published.facts_document import facts_of, kubelet_document, mooring_document
@@ -55,7 +66,7 @@ class CollectOptions:
     node: str
     kubelet: str
     ask: bool
-    """Kubectl may be asked."""
+    """asking.Kubectl may be asked."""
     anonymous: bool
     objects: Sequence[object] = ()
     """Pods that are known already, as the API server has them."""
@@ -167,9 +178,10 @@ def cluster_node(options: NodeOptions) -> reader.NodeArchive:
         reader.CONFIGURATION_PART not in known or known[reader.CONFIGURATION_PART].origin != _PUBLISHED
     ):
         try:
-            told = found_configuration(base.tree, (), asking.configz_of(kubectl, name), None, collecting.KUBELET_ROOT)
-            files |= told.files
-            new.append(ArchivePart(reader.CONFIGURATION_PART, told.origin, missing=told.missing))
+            configz = asking.configz_of(kubectl, name)
+            told, from_, missing = found_configuration(base.tree, (), configz, None, collecting.KUBELET_ROOT)
+            files |= told
+            new.append(ArchivePart(reader.CONFIGURATION_PART, from_, missing=missing))
         except asking.NoAnswerError as error:
             if base.tree.data(reader.KUBELET_CONFIG) is None:
                 new.append(ArchivePart(reader.CONFIGURATION_PART, missing=str(error)))
@@ -179,7 +191,7 @@ def cluster_node(options: NodeOptions) -> reader.NodeArchive:
         kubelet=base.about.kubelet or version_of(described),
         parts=list((known | {one.name: one for one in new}).values()),
     )
-    return replace(base, tree=collecting.OverlaidTree(base.tree, files), about=about)
+    return replace(base, files=files, about=about)
 
 
 def _base(kubectl: asking.Kubectl, name: str, described: object, options: NodeOptions) -> reader.NodeArchive:
@@ -250,3 +262,132 @@ def _cache(described: object) -> Path | None:
     node, started = (sha256("\n".join(words).encode()).hexdigest()[:32] for words in (key[:1], key[1:]))
     folder = Path(os.environ.get("XDG_CACHE_HOME") or f"{os.environ.get('HOME', '')}/.cache")
     return folder / f"mooring/nodes/{node}-{started}.tar.gz" if all(key) and folder.is_absolute() else None
+
+
+IMAGE: Final = "busybox:stable"
+_START: Final = 120
+"""Seconds that a pod may take to start, its image included."""
+_LIFE: Final = 600
+"""Seconds after which the pod ends by itself, should nothing delete it."""
+_MOST_WORDS: Final = 500
+_PATTERNS: Final = (
+    *(one for one in (*MACHINE, *ISOLATION, *NAMES, INITIATORS, CPU_LINKS) if not one.startswith("proc/self/")),
+    *(f"{GROUPS}{'/*' * depth}/{name}" for depth in range(6) for name in GROUP_FILES),
+    *(f"{collecting.KUBELET_ROOT.lstrip('/')}/{name}" for name in ("config.yaml", "*_manager_state", DEVICE_FILE)),
+)
+"""What is packed besides files that the kubelet's command line names; of the packing process itself nothing."""
+
+
+def packed_node(kubectl: asking.Kubectl, name: str, image: str, version: str, captured: str) -> bytes:
+    """Return an archive of a node that a pod of it has packed; the pod is deleted.
+
+    Args:
+        kubectl: the program.
+        name: of the node.
+        image: of the pod.
+        version: of the kubelet; empty if it is not known.
+        captured: date and time.
+
+    Raises:
+        InputError: the pod does not start, or packs no node.
+    """
+    pod = f"mooring-collect-{secrets.token_hex(4)}"
+    script = (resources.files(__package__) / "pack_node.sh").read_text(encoding="utf-8")
+    folders = {folder for path in _PATTERNS for folder in folders_above(path) if "/" in folder}
+    given = f"host=/host node={name}; set -- {shlex.join([*sorted(folders), *_PATTERNS])}\n{script}"
+    try:
+        with _ended_by_signals():
+            try:
+                kubectl.run(
+                    "create", "-f", "-", seconds=asking.PATIENCE, given=json.dumps(_pod(pod, name, image)).encode()
+                )
+                _wait(kubectl, pod)
+                packed = kubectl.run("exec", "-i", pod, "--", "sh", "-s", seconds=_START, given=given.encode())
+            finally:
+                gone = ("delete", "pod", pod, "--ignore-not-found", "--wait=false")
+                try:
+                    kubectl.run(*gone, seconds=asking.PATIENCE, apart=True)
+                except asking.NoAnswerError as error:
+                    problem = f"is not deleted, and ends by itself: {error}"
+                    warn([Finding("warning", f"pod {pod}", problem, reader.CLUSTER)])
+        tree = read_archive(f"pod {pod}", packed)
+        if tree.data(reader.ABOUT) is not None:
+            return packed
+        arguments = kubelet_arguments(tree)
+        flags = None if arguments is None else kubelet_flags(arguments)
+        root = (flags.root_dir if flags else "") or collecting.KUBELET_ROOT
+        request = collecting.CollectRequest(
+            node=name, kubelet=version, kubelet_root=root, flags=flags, captured=captured
+        )
+        return collecting.collect(tree, request).packed()
+    except (asking.NoAnswerError, InputError) as error:
+        reason = error.problem if isinstance(error, InputError) else error
+        problem = f"cannot be collected in a pod of {image}: {reason}"
+        remedy = "name another image with --debug-image, or collect it with mooring collect"
+        raise InputError(problem, source=name, field="--node", remedy=remedy) from None
+
+
+def _wait(kubectl: asking.Kubectl, pod: str) -> None:
+    wait = ("wait", f"pod/{pod}", "--for=condition=Ready", f"--timeout={_START}s")
+    try:
+        kubectl.run(*wait, seconds=_START + asking.PATIENCE)
+    except asking.NoAnswerError as error:
+        why = ""
+        with suppress(asking.NoAnswerError):
+            path = "jsonpath={.status.reason} {.status.message} {.status.containerStatuses[*].state.waiting}"
+            why = kubectl.run("get", "pod", pod, "-o", path, seconds=asking.PATIENCE).decode(errors="replace").strip()
+        raise asking.NoAnswerError(f"{error} {why[:_MOST_WORDS]}".strip()) from None
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Let signals that end a program be exceptions, so that what was begun is undone."""
+
+    def end(number: int, _frame: object) -> None:
+        sys.exit(128 + number)
+
+    earlier = {}
+    # Only the main thread may; in another one the pod ends by itself.
+    with suppress(ValueError):
+        earlier = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
+
+
+def _pod(name: str, node: str, image: str) -> dict[str, Any]:
+    """Return a pod that only reads: the node's root directory and its processes."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"app.kubernetes.io/name": "mooring-collect"}},
+        "spec": {
+            "nodeName": node,
+            "restartPolicy": "Never",
+            "activeDeadlineSeconds": _LIFE,
+            "terminationGracePeriodSeconds": 0,
+            "automountServiceAccountToken": False,
+            "hostNetwork": True,
+            "hostPID": True,
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [
+                {
+                    "name": "collect",
+                    "image": image,
+                    "command": ["sleep", str(_LIFE)],
+                    "securityContext": {
+                        "runAsUser": 0,
+                        "readOnlyRootFilesystem": True,
+                        "allowPrivilegeEscalation": False,
+                    },
+                    "volumeMounts": [
+                        {"name": "host", "mountPath": "/host", "readOnly": True},
+                        {"name": "packed", "mountPath": "/tmp"},  # noqa: S108 - a volume of the pod
+                    ],
+                }
+            ],
+            "volumes": [{"name": "host", "hostPath": {"path": "/"}}, {"name": "packed", "emptyDir": {}}],
+        },
+    }

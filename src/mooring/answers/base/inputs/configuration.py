@@ -126,7 +126,17 @@ def read_release(
         InputError: the version is not valid or older than all known releases, nodes of several are given, or the node
             that is named is not among them.
     """
-    _check_node_name(options, active)
+    name, listed = options.node_name, node_versions(active) if options.node_name else {}
+    known = frozenset(listed) | bound_nodes(active)
+    if listed and name not in known:
+        # A list with Node objects does not have it: its node would be empty.
+        close = nearest(name, known)
+        raise InputError(
+            f"{name!r:.60} is not among the nodes given",
+            source=", ".join(options.active),
+            field="--node-name",
+            remedy=f"did you mean {close}?" if close else f"known are {listed_nodes(known)}",
+        )
     if decides is not None:
         return ChosenRelease(decides)
     return chosen_release(_versions(options, archive, active, given), nearest=options.nearest_release)
@@ -155,22 +165,6 @@ def _versions(
     yield from configured_versions(given)
     if (archive is None or archive.kubelet is not None) and options.machine in ("", LIVE):
         yield KubeletVersion(installed_version(), "the kubelet of this computer")
-
-
-def _check_node_name(options: NodeOptions, active: Sequence[Document]) -> None:
-    """Refuse the name of a node that a list with Node objects does not have: its node would be empty."""
-    name, listed = options.node_name, node_versions(active) if options.node_name else {}
-    known = frozenset(listed) | bound_nodes(active)
-    if not listed or name in known:
-        return
-    close = nearest(name, known)
-    remedy = f"did you mean {close}?" if close else f"known are {listed_nodes(known)}"
-    raise InputError(
-        f"{name!r:.60} is not among the nodes given",
-        source=", ".join(options.active),
-        field="--node-name",
-        remedy=remedy,
-    )
 
 
 def listed_nodes(names: Collection[str]) -> str:

@@ -37,8 +37,8 @@ with lazily():
         admission,
         cluster_objects,
         defaults,
+        launched_pods,
         pod_files,
-        virtual_machines,
         workloads,
     )
     from mooring.inputs.pods import pods as pod_objects
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from mooring.engine.core.decision import Rejection
     from mooring.engine.core.machine import Machine
     from mooring.engine.core.pod import Pod
+    from mooring.engine.devicemanager.state import DeviceState
     from mooring.engine.releases.catalog import ChosenRelease
     from mooring.inputs.archive.reader import NodeArchive
     from mooring.inputs.configuration.node_configuration import NodeConfiguration
@@ -84,12 +85,22 @@ class NodeInputs:
         """What was odd, apart from the pods."""
         noticed = [*self.release.findings, *self.configuration.findings]
         if self.archive is None:
-            given = (*self.listed, *self.manifests)
-            return [*noticed, *running_inputs.of_another_node(self.options, self.machine, given)]
-        return [*noticed, *self.archive.findings(_replaced(self.options))]
+            documents = (*self.listed, *self.manifests)
+            return [*noticed, *running_inputs.of_another_node(self.options, self.machine, documents)]
+        options = self.options
+        given = (
+            (reader.MACHINE_PART, "machine", options.machine),
+            (reader.RELEASE_PART, "kubelet_version", options.kubelet_version),
+            (reader.CONFIGURATION_PART, "config", options.config),
+            (reader.STATE_PART, "state", options.state),
+            (reader.PODS_PART, "active", options.active),
+        )
+        # In place of these parts something else was given.
+        replaced = [part for part, option, value in given if value or option in options.left_out]
+        return [*noticed, *self.archive.findings(replaced)]
 
-    def devices(self, pods: Sequence[Pod]) -> node_devices.NodeDevices:
-        """Return the devices of the node, and what pods hold of them.
+    def devices(self, pods: Sequence[Pod]) -> tuple[DeviceState, tuple[Finding, ...]]:
+        """Return the devices of the node with what pods hold of them, and what was odd.
 
         Args:
             pods: whose claims count.
@@ -209,7 +220,7 @@ def read_inputs(options: NodeOptions, decides: Release | None = None) -> NodeInp
     machine = _machine(options.machine, archive)
     listed = [one for source in options.active for one in decoded_documents.load_documents(source)]
     listed, resources = published.listed_resources_in(listed)
-    manifests = virtual_machines.with_instance_types(
+    manifests = launched_pods.with_instance_types(
         [one for source in options.manifests for one in decoded_documents.load_documents(source)]
     )
     archived = archive.pod_documents() if archive and not options.active and "active" not in options.left_out else ()
@@ -267,8 +278,8 @@ def question_from(inputs: NodeInputs, *, counts_scaled_down: bool = False) -> qu
     gates = defaults.PodGates.of_node(configuration.kubelet, configuration.mooring)
     scaled_down = inputs.scaled_down(gates) if counts_scaled_down else ()
     active, pods = inputs.pods(gates, noticed.append, may_be_none=bool(scaled_down))
-    devices = inputs.devices((*active.running, *active.bound, *pods, *active.pending))
-    noticed += devices.findings
+    devices, odd = inputs.devices((*active.running, *active.bound, *pods, *active.pending))
+    noticed += odd
     if options.strict:
         check_strict(noticed)
     asked = question.Question(
@@ -361,18 +372,6 @@ def no_pods(options: NodeOptions, noticed: Sequence[Finding]) -> InputError:
         source=", ".join(options.manifests),
         remedy="choose another node with --node-name" if of_others else "give pods or workloads with -f",
     )
-
-
-def _replaced(options: NodeOptions) -> list[str]:
-    """Return the parts of a node archive in whose place something else was given."""
-    given = (
-        (reader.MACHINE_PART, "machine", options.machine),
-        (reader.RELEASE_PART, "kubelet_version", options.kubelet_version),
-        (reader.CONFIGURATION_PART, "config", options.config),
-        (reader.STATE_PART, "state", options.state),
-        (reader.PODS_PART, "active", options.active),
-    )
-    return [part for part, option, value in given if value or option in options.left_out]
 
 
 def read_node(source: str) -> NodeArchive | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -196,19 +197,11 @@ def _versions(asked: Asked, given: Sequence[ConfigurationSource]) -> Iterator[Ku
     """Yield versions of the kubelet: of the option, of its Node object, of the program that is installed, of files."""
     yield configuration_inputs.requested_version(asked.inputs.kubelet_version)
     if asked.asks_cluster:
-        yield KubeletVersion(_registered_version(asked), f"node {asked.name}")
+        registered = ""
+        # Empty while the API server does not answer
+        with suppress(apiserver.ClusterError), closing(connector(asked.kubeconfig)()) as cluster:
+            registered = writing.node_kubelet_version(cluster.http, asked.name)
+        yield KubeletVersion(registered, f"node {asked.name}")
     # The kubelet of this computer is the one that is published: a file may be older than it.
     yield KubeletVersion(configuration_inputs.installed_version(), "the kubelet of this computer")
     yield from configuration_inputs.configured_versions(given)
-
-
-def _registered_version(asked: Asked) -> str:
-    """Return the version in the Node object; empty while the API server does not answer."""
-    try:
-        cluster = connector(asked.kubeconfig)()
-        try:
-            return writing.node_kubelet_version(cluster.http, asked.name)
-        finally:
-            cluster.close()
-    except apiserver.ClusterError:
-        return ""

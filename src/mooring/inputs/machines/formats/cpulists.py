@@ -5,24 +5,19 @@ many runs of numbers as a core has threads; virtual machines, POWER and s390x nu
 another.
 
 Text of ``numactl --hardware``: NUMA nodes with their CPUs, memory and distances. Source: numactl 2.0.18, numactl(8).
-
-Text of ``lstopo``: objects by indentation, several on a line with ``+`` between them. Memory nodes have CPUs in them
-(hwloc 1) or beside them (hwloc 2). Source: hwloc 2.14, lstopo(1), "Text output".
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from mooring.engine.core.bits import mask_of
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.machine import MachineOrigin
 from mooring.inputs.configuration.devices import matrix_rows
 from mooring.inputs.machines.formats import description
-from mooring.inputs.machines.formats.description import DescribedCache, DescribedCPU, DescribedNode, Description, row_of
-from mooring.lazy import dataclass, field
+from mooring.inputs.machines.formats.description import DescribedCPU, Description, assumed_nodes, origin_of
+from mooring.lazy import replace
 
 ADJACENT: Final = ("ppc", "s390")
 """Beginnings of the architectures that number the threads of a core one after another."""
@@ -97,7 +92,7 @@ def threads_of(cpus_of_node: Mapping[int, Sequence[int]]) -> int:
 def described_lists(
     form: str,
     cpus: Mapping[int, Sequence[int]],
-    unknown: Sequence[str],
+    unknown: Sequence[str | bool],
     *,
     sizes: Mapping[int, int] | None = None,
     rows: Mapping[int, Sequence[int]] | None = None,
@@ -111,30 +106,20 @@ def described_lists(
         sizes: NUMA node -> bytes of memory, where the text has them.
         rows: NUMA node -> distances in the order of the nodes, where the text has them.
     """
-    nodes = sorted(cpus)
-    table = rows or {}
-    is_measured = all(len(table.get(node, ())) == len(nodes) for node in nodes)
     threads = threads_of(cpus)
-    of_memory = {node: description.MEMORY_OF_A_CPU * len(cpus[node]) for node in nodes} if sizes is None else sizes
-    missing = ((description.ASSUMED_DISTANCES,) if not is_measured and len(nodes) > 1 else ()) + (
-        (description.ASSUMED_MEMORY,) if sizes is None else ()
+    nodes = assumed_nodes({node: len(listed) for node, listed in cpus.items()})
+    if sizes is not None:
+        nodes = tuple(replace(node, size=sizes[node.id]) for node in nodes)
+    if rows is not None:
+        nodes = tuple(replace(node, distances=tuple(rows[node.id])) for node in nodes)
+    assumed = (
+        description.ASSUMED_THREADS[threads],
+        description.ASSUMED_SOCKETS,
+        rows is None and len(nodes) > 1 and description.ASSUMED_DISTANCES,
+        sizes is None and description.ASSUMED_MEMORY,
     )
-    return Description(
-        MachineOrigin(
-            form, tuple(unknown), (description.ASSUMED_THREADS[threads], description.ASSUMED_SOCKETS, *missing)
-        ),
-        places_of(cpus, sockets=sum(bool(listed) for listed in cpus.values()), threads=threads),
-        tuple(
-            DescribedNode(
-                node,
-                of_memory[node],
-                distances=row_of(
-                    dict(zip(nodes, table.get(node, ()), strict=is_measured and bool(table))), node, nodes
-                ),
-            )
-            for node in nodes
-        ),
-    )
+    places = places_of(cpus, sockets=sum(bool(listed) for listed in cpus.values()), threads=threads)
+    return Description(origin_of(form, unknown, assumed), places, nodes)
 
 
 NUMACTL_CAPTURE: Final = "numactl -H > FILE"
@@ -174,7 +159,7 @@ def read_numactl(text: str, source: str) -> Description:
     if not everyone or (sizes and cpus.keys() != sizes.keys()) or len(set(everyone)) != len(everyone):
         raise _problem("must have CPUs and a size for every NUMA node, and no CPU on two of them", source)
     is_complete = all(len(rows.get(node, ())) == len(cpus) for node in cpus)
-    unknown = ["cores", "sockets", "caches", *([] if sizes else ["memory"]), *([] if is_complete else ["distances"])]
+    unknown = ("cores", "sockets", "caches", not sizes and "memory", not is_complete and "distances")
     return described_lists(
         "numactl -H",
         {node: sorted(listed) for node, listed in cpus.items()},
@@ -186,102 +171,6 @@ def read_numactl(text: str, source: str) -> Description:
 
 def _problem(problem: str, source: str) -> InputError:
     return InputError(problem, source=source, remedy=f"capture it again: {NUMACTL_CAPTURE}")
-
-
-_OBJECT: Final = re.compile(
-    r"(Package|Socket|NUMANode|L[1-5][di]?|Core|PU|[A-Z]\w*)\b(?:.*?L#(\d{1,6}))?(?:.*?P#(\d{1,6}))?"
-)
-_CACHE: Final = re.compile(r"L([1-5])([di]?)")
-_SIZE: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]+)?) ?([KMGT]?)i?B\b")
-_UNITS: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-_KINDS: Final = {"d": "Data", "i": "Instruction", "": "Unified"}
-
-
-@dataclass(slots=True)
-class _Object:
-    """An object of the text, in the order of the lines."""
-
-    type: str
-    logical: int
-    physical: int
-    size: int
-    above: _Object | None
-    cpus: list[int] = field(default_factory=list)
-
-
-def read_lstopo_text(text: str, source: str) -> Description:
-    """Return the machine of the text.
-
-    Raises:
-        InputError: it has no PU.
-    """
-    # Terminals and mail programs break long lines behind the sign that joins objects.
-    objects = list(_objects(re.sub(r"\+[ \t]*\n[ \t]*", "+ ", text)))
-    for one in objects:
-        above = one if one.type == "PU" else None
-        while above is not None:
-            above.cpus.append(one.physical)
-            above = above.above
-    nodes = [one for one in objects if one.type == "NUMANode"]
-    taken: set[int] = set()
-    node_of: dict[int, int] = {}
-    for one in nodes:
-        near = one.cpus or (one.above.cpus if one.above else [])
-        node_of |= {cpu: one.physical for cpu in near if cpu not in taken}
-        taken.update(near)
-    places: dict[int, DescribedCPU] = {}
-    for pu in (one for one in objects if one.type == "PU"):
-        cpu, of_type, above = pu.physical, dict[str, _Object](), pu.above
-        while above is not None:
-            of_type.setdefault(above.type, above)
-            above = above.above
-        core, package = of_type.get("Core"), of_type.get("Package", of_type.get("Socket"))
-        number = package.logical if package else 0
-        places[cpu] = DescribedCPU(
-            min(core.cpus) if core else cpu, core.logical if core else cpu, number, number, node_of.get(cpu)
-        )
-    if not places:
-        raise InputError("has no PU, so no CPUs", source=source, remedy="write it without --no-io: lstopo FILE.xml")
-    ids = sorted(one.physical for one in nodes)
-    several = len(ids) > 1
-    return Description(
-        MachineOrigin(
-            "lstopo",
-            (*(["distances"] if several else []), "offline CPUs", "huge pages", "PCI devices"),
-            (description.ASSUMED_DISTANCES,) if several else (),
-        ),
-        places,
-        tuple(
-            DescribedNode(one.physical, one.size, distances=row_of({}, one.physical, ids))
-            for one in sorted(nodes, key=lambda one: one.physical)
-        ),
-        caches=tuple(
-            DescribedCache(int(cache[1]), mask_of(one.cpus), _KINDS[cache[2]], one.size, number)
-            for number, one in enumerate(objects)
-            if (cache := _CACHE.fullmatch(one.type)) and one.cpus
-        ),
-        memory=0 if ids else next((one.size for one in objects if one.type == "Machine"), 0),
-    )
-
-
-def _objects(text: str) -> Iterator[_Object]:
-    """Yield the objects; one is above those that follow on its line, or on lines that are further in."""
-    open_lines: list[tuple[int, _Object]] = []
-    for line in text.splitlines():
-        depth = len(line) - len(line.lstrip())
-        while open_lines and open_lines[-1][0] >= depth:
-            open_lines.pop()
-        above = open_lines[-1][1] if open_lines else None
-        for part in line.strip().split(" + "):
-            if not (match := _OBJECT.match(part)):
-                break
-            logical = int(match[2] or match[3] or 0)
-            size = _SIZE.search(part)
-            amount = int(float(size[1]) * _UNITS[size[2]]) if size else 0
-            above = _Object(match[1], logical, int(match[3] or logical), amount, above)
-            yield above
-        if above is not None:
-            open_lines.append((depth, above))
 
 
 def read_matrix(text: str, source: str) -> Description:

@@ -11,15 +11,26 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import MachineOrigin, PCIDevice, PublishedNode
 from mooring.engine.core.machineinfo import HugePages
 from mooring.inputs.machines.archive import ArchiveTree
-from mooring.inputs.machines.compact import ASSUMED_NODE_MEMORY, MAX_BYTES, MAX_CPUS, MAX_NODES, OF_MEMORY
+from mooring.inputs.machines.tree import CPUS, NODES, PCI_DEVICES
 from mooring.lazy import dataclass, field
 
+MAX_CPUS: Final = 8192
+"""CPUs that a described machine may have; Linux has no more (NR_CPUS)."""
+MAX_NODES: Final = 1024
+"""NUMA nodes that it may have; Linux has no more (NODES_SHIFT 10)."""
+MAX_BYTES: Final = 2**60
+"""Memory that it may have (1Ei); the managers count in 64 bits."""
+MAX_DEVICES: Final = 4096
+"""Devices of a resource that a NUMA node may have."""
+OF_MEMORY: Final = "memory"
+"""What a format may leave open, and the key for it."""
 LOCAL_DISTANCE: Final = 10
 REMOTE_DISTANCE: Final = 20
 """Distances where the firmware has no table. Source: Linux, include/linux/topology.h."""
 MEMORY_OF_A_CPU: Final = 4 * 2**30
 """Assumed where a file does not tell the memory: general-purpose servers have about 4 GiB for each CPU."""
 ASSUMED_MEMORY: Final = "4Gi of memory for each CPU"
+ASSUMED_NODE_MEMORY: Final = "4Gi of memory for each NUMA node"
 ASSUMED_DISTANCES: Final = f"distances {LOCAL_DISTANCE} and {REMOTE_DISTANCE}"
 ASSUMED_CORES: Final = "every CPU is a core"
 OF_DISTANCES: Final = "distances"
@@ -130,6 +141,24 @@ def row_of(distances: Mapping[int, int], node: int, nodes: Iterable[int]) -> tup
     return tuple(distances.get(other, LOCAL_DISTANCE if other == node else REMOTE_DISTANCE) for other in sorted(nodes))
 
 
+def assumed_nodes(cpus: Mapping[int, int]) -> tuple[DescribedNode, ...]:
+    """Return the NUMA nodes of which only the number of CPUs is known."""
+    return tuple(
+        DescribedNode(node, MEMORY_OF_A_CPU * count, distances=row_of({}, node, cpus))
+        for node, count in sorted(cpus.items())
+    )
+
+
+def origin_of(form: str, unknown: Iterable[str | bool], assumed: Iterable[str | bool]) -> MachineOrigin:
+    """Return where a machine is from; what is False in a list, because its condition does not hold, is left out.
+
+    >>> origin_of("x", ("caches", False), ()).unknown
+    ('caches',)
+    """
+    told = (tuple(text for text in some if isinstance(text, str)) for some in (unknown, assumed))
+    return MachineOrigin(form, *told)
+
+
 def check_ids(description: Description, source: str) -> None:
     """Refuse numbers that no Linux machine has.
 
@@ -151,68 +180,59 @@ def check_ids(description: Description, source: str) -> None:
             raise InputError(problem, source=source, remedy="capture it again")
 
 
-_CPUS: Final = "sys/devices/system/cpu"
-_NODES: Final = "sys/devices/system/node"
-_PCI: Final = "sys/bus/pci/devices"
-
-
 def tree_of(description: Description, name: str) -> ArchiveTree:
     """Return the files that the kernel of such a machine has, in which both readers find it again."""
-    files = {path: f"{text}\n".encode() for path, text in _files(description)}
+    online = mask_of(description.cpus)
+    texts = {
+        f"{CPUS}/online": list_text(online),
+        f"{CPUS}/present": list_text(online | description.offline),
+        "proc/hwloc-nofile-info": f"Architecture: {description.architecture}\nPageSize: {description.page_size}",
+        "proc/cpuinfo": "\n\n".join(_processors(description)),
+        **{f"sys/devices/{counter}/cpus": list_text(mask) for counter, mask in description.core_types.items()},
+    }
+    if description.allowed is not None:
+        texts |= {
+            "proc/mounts": "none /sys/fs/cgroup cgroup2 rw 0 0",
+            "proc/self/cpuset": "/",
+            "sys/fs/cgroup/cgroup.controllers": "cpuset",
+            "sys/fs/cgroup/cpuset.cpus.effective": list_text(description.allowed),
+        }
+    for cpu, clocks in description.clocks.items():
+        texts |= {f"{CPUS}/cpu{cpu}/{file}": str(value) for file, value in clocks.items()}
+    texts.update(_topology(description.cpus))
+    texts.update(_caches(description.caches))
+    texts.update(_memory(description))
     links = {
-        f"{_NODES}/node{place.node}/cpu{cpu}": f"../../cpu/cpu{cpu}"
+        f"{NODES}/node{place.node}/cpu{cpu}": f"../../cpu/cpu{cpu}"
         for cpu, place in description.cpus.items()
         if place.node is not None
     }
-    links |= {
-        f"{_NODES}/node{node.id}/access0/initiators/node{near}": f"../../../node{near}"
-        for node in description.nodes
-        for near in node.near
-    }
-    links |= {
-        f"{_PCI}/{device.address}": f"../../../devices/{device.root}/{device.address}"
-        for device in description.pci
-        if device.root
-    }
-    return ArchiveTree(name, files, links, [f"{_CPUS}/cpu{cpu}" for cpu in members(description.offline)])
-
-
-def _files(description: Description) -> Iterator[tuple[str, str]]:
-    online = mask_of(description.cpus)
-    yield f"{_CPUS}/online", list_text(online)
-    yield f"{_CPUS}/present", list_text(online | description.offline)
-    yield "proc/hwloc-nofile-info", f"Architecture: {description.architecture}\nPageSize: {description.page_size}"
-    if description.allowed is not None:
-        yield "proc/mounts", "none /sys/fs/cgroup cgroup2 rw 0 0"
-        yield "proc/self/cpuset", "/"
-        yield "sys/fs/cgroup/cgroup.controllers", "cpuset"
-        yield "sys/fs/cgroup/cpuset.cpus.effective", list_text(description.allowed)
-    yield from _topology(description.cpus)
-    indexes: dict[int, int] = defaultdict(int)
-    for cache in sorted(description.caches, key=lambda cache: (cache.level, cache.kind)):
-        text = mask_text(cache.cpus)
-        for cpu in members(cache.cpus):
-            folder = f"{_CPUS}/cpu{cpu}/cache/index{indexes[cpu]}"
-            indexes[cpu] += 1
-            yield f"{folder}/level", str(cache.level)
-            yield f"{folder}/type", cache.kind
-            yield f"{folder}/size", f"{cache.size // 1024}K"
-            yield f"{folder}/shared_cpu_map", text
-            if cache.id is not None:
-                yield f"{folder}/id", str(cache.id)
-    yield from _node_files(description)
-    yield from _machine_files(description)
-    for cpu, clocks in description.clocks.items():
-        for file, value in clocks.items():
-            yield f"{_CPUS}/cpu{cpu}/{file}", str(value)
-    for counter, mask in description.core_types.items():
-        yield f"sys/devices/{counter}/cpus", list_text(mask)
+    for node in description.nodes:
+        folder = f"{NODES}/node{node.id}/access0/initiators"
+        links |= {f"{folder}/node{near}": f"../../../node{near}" for near in node.near}
     for device in description.pci:
-        folder = f"sys/devices/{device.root}/{device.address}" if device.root else f"{_PCI}/{device.address}"
-        yield f"{folder}/class", f"0x{device.class_code}"
-        yield f"{folder}/vendor", f"0x{device.vendor}"
-        yield f"{folder}/device", f"0x{device.device}"
-        yield f"{folder}/numa_node", str(-1 if device.numa is None else device.numa)
+        folder = f"{PCI_DEVICES}/{device.address}"
+        if device.root:
+            links[folder] = f"../../../devices/{device.root}/{device.address}"
+            folder = f"sys/devices/{device.root}/{device.address}"
+        texts |= {
+            f"{folder}/class": f"0x{device.class_code}",
+            f"{folder}/vendor": f"0x{device.vendor}",
+            f"{folder}/device": f"0x{device.device}",
+            f"{folder}/numa_node": str(-1 if device.numa is None else device.numa),
+        }
+    files = {path: f"{text}\n".encode() for path, text in texts.items()}
+    return ArchiveTree(name, files, links, [f"{CPUS}/cpu{cpu}" for cpu in members(description.offline)])
+
+
+def _processors(description: Description) -> Iterator[str]:
+    """Yield the blocks of ``/proc/cpuinfo``; a kubelet on x86 does not start without a clock."""
+    for cpu, place in sorted(description.cpus.items()):
+        lines = [f"processor\t: {cpu}", *([f"vendor_id\t: {description.vendor}"] if description.vendor else ())]
+        lines.append("cpu MHz\t\t: 0.000")
+        if description.architecture in ("x86_64", "i686"):
+            lines += [f"physical id\t: {place.package_id}", f"core id\t\t: {place.core_id}", "flags\t\t: lm"]
+        yield "\n".join(lines)
 
 
 _SETS: Final[tuple[tuple[str, Callable[[DescribedCPU], object]], ...]] = (
@@ -234,27 +254,44 @@ def _topology(cpus: Mapping[int, DescribedCPU]) -> Iterator[tuple[str, str]]:
         for key, group in sharers.items():
             if key is not None:
                 text = mask_text(mask_of(group))
-                yield from ((f"{_CPUS}/cpu{cpu}/topology/{file}", text) for cpu in group)
+                yield from ((f"{CPUS}/cpu{cpu}/topology/{file}", text) for cpu in group)
     for cpu, place in cpus.items():
-        folder = f"{_CPUS}/cpu{cpu}/topology"
-        numbers = (
-            ("core_id", place.core_id),
-            ("physical_package_id", place.package_id),
-            ("die_id", place.die),
-            ("book_id", place.book),
-            ("drawer_id", place.drawer),
-        )
-        yield from ((f"{folder}/{file}", str(number)) for file, number in numbers if number is not None)
+        numbers = {
+            "core_id": place.core_id,
+            "physical_package_id": place.package_id,
+            "die_id": place.die,
+            "book_id": place.book,
+            "drawer_id": place.drawer,
+        }
+        for file, number in numbers.items():
+            if number is not None:
+                yield f"{CPUS}/cpu{cpu}/topology/{file}", str(number)
 
 
-def _node_files(description: Description) -> Iterator[tuple[str, str]]:
+def _caches(caches: Iterable[DescribedCache]) -> Iterator[tuple[str, str]]:
+    indexes: dict[int, int] = defaultdict(int)
+    for cache in sorted(caches, key=lambda cache: (cache.level, cache.kind)):
+        text = mask_text(cache.cpus)
+        for cpu in members(cache.cpus):
+            folder = f"{CPUS}/cpu{cpu}/cache/index{indexes[cpu]}"
+            indexes[cpu] += 1
+            yield f"{folder}/level", str(cache.level)
+            yield f"{folder}/type", cache.kind
+            yield f"{folder}/size", f"{cache.size // 1024}K"
+            yield f"{folder}/shared_cpu_map", text
+            if cache.id is not None:
+                yield f"{folder}/id", str(cache.id)
+
+
+def _memory(description: Description) -> Iterator[tuple[str, str]]:
     cpus: dict[int | None, list[int]] = defaultdict(list)
     for cpu, place in description.cpus.items():
         cpus[place.node].append(cpu)
     if description.nodes:
-        yield f"{_NODES}/online", list_text(mask_of(node.id for node in description.nodes))
+        yield f"{NODES}/online", list_text(mask_of(node.id for node in description.nodes))
+    pools: dict[int, int] = defaultdict(int)
     for node in description.nodes:
-        folder, mask = f"{_NODES}/node{node.id}", mask_of(cpus[node.id])
+        folder, mask = f"{NODES}/node{node.id}", mask_of(cpus[node.id])
         yield f"{folder}/cpumap", mask_text(mask)
         yield f"{folder}/cpulist", list_text(mask)
         yield f"{folder}/meminfo", f"Node {node.id} MemTotal: {node.size // 1024} kB"
@@ -262,32 +299,13 @@ def _node_files(description: Description) -> Iterator[tuple[str, str]]:
             yield f"{folder}/distance", str(LOCAL_DISTANCE)
         elif node.distances:
             yield f"{folder}/distance", " ".join(map(str, node.distances))
-        yield from _pool_files(f"{folder}/hugepages", {pool.page_size: pool.num_pages for pool in node.pools})
-
-
-def _pool_files(folder: str, pools: Mapping[int, int]) -> Iterator[tuple[str, str]]:
-    for size, pages in pools.items():
-        yield f"{folder}/hugepages-{size}kB/nr_hugepages", str(pages)
-
-
-def _machine_files(description: Description) -> Iterator[tuple[str, str]]:
-    total = sum(node.size for node in description.nodes) or description.memory
-    yield "proc/meminfo", f"MemTotal: {total // 1024} kB\nSwapTotal: 0 kB"
-    pools: dict[int, int] = defaultdict(int)
-    for node in description.nodes:
         for pool in node.pools:
             pools[pool.page_size] += pool.num_pages
-    yield from _pool_files("sys/kernel/mm/hugepages", pools)
-    is_x86 = description.architecture in ("x86_64", "i686")
-    blocks = []
-    for cpu, place in sorted(description.cpus.items()):
-        lines = [f"processor\t: {cpu}", *([f"vendor_id\t: {description.vendor}"] if description.vendor else ())]
-        # A kubelet on x86 does not start without a clock.
-        lines.append("cpu MHz\t\t: 0.000")
-        if is_x86:
-            lines += [f"physical id\t: {place.package_id}", f"core id\t\t: {place.core_id}", "flags\t\t: lm"]
-        blocks.append("\n".join(lines))
-    yield "proc/cpuinfo", "\n\n".join(blocks)
+            yield f"{folder}/hugepages/hugepages-{pool.page_size}kB/nr_hugepages", str(pool.num_pages)
+    for size, pages in pools.items():
+        yield f"sys/kernel/mm/hugepages/hugepages-{size}kB/nr_hugepages", str(pages)
+    total = sum(node.size for node in description.nodes) or description.memory
+    yield "proc/meminfo", f"MemTotal: {total // 1024} kB\nSwapTotal: 0 kB"
 
 
 def mask_text(mask: int) -> str:

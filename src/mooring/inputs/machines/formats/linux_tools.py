@@ -15,7 +15,7 @@ Source of the words of other languages: util-linux 2.38, po.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
@@ -23,11 +23,17 @@ from typing import Any, Final
 from mooring.engine.core.bits import CPUMask, mask_of
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.machine import MachineOrigin
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
 from mooring.inputs.machines.formats import description
 from mooring.inputs.machines.formats.cpulists import described_lists, places_of, threads_of
-from mooring.inputs.machines.formats.description import DescribedCache, DescribedCPU, DescribedNode, Description, row_of
+from mooring.inputs.machines.formats.description import (
+    DescribedCache,
+    DescribedCPU,
+    Description,
+    assumed_nodes,
+    origin_of,
+)
+from mooring.lazy import replace
 
 LSCPU_CAPTURE: Final = "lscpu -J -e > FILE"
 _REMEDY: Final = f"capture it again: {LSCPU_CAPTURE}"
@@ -127,8 +133,8 @@ def described_table(table: Sequence[tuple[str, Row]], source: str, form: str) ->
                 lists[node or 0].append(-1 if cpu is None else cpu)
         if len(set(chain(*lists.values()))) != len(table):
             raise InputError("a CPU is missing or there twice", source=source, remedy=_REMEDY)
-        unknown = ("cores", "sockets", "caches", "memory", "distances", "huge pages", "PCI devices")
-        return described_lists(form, {node: sorted(cpus) for node, cpus in lists.items()}, unknown)
+        parts = ("cores", "sockets", "caches", "memory", "distances", "huge pages", "PCI devices")
+        return described_lists(form, {node: sorted(cpus) for node, cpus in lists.items()}, parts)
     places: dict[int, DescribedCPU] = {}
     offline: list[int] = []
     cores: dict[object, int] = {}
@@ -150,33 +156,34 @@ def described_table(table: Sequence[tuple[str, Row]], source: str, form: str) ->
         key = cores.setdefault((drawer, book, package, node, core, first_cache), cpu)
         places[cpu] = DescribedCPU(key, core, package, package, node, None, cluster, book, drawer)
     caches = tuple(_table_caches([(cpu, row) for (_, row) in table if (cpu := int(row["cpu"])) in places]))
-    ids = sorted({place.node for place in places.values() if place.node is not None})
-    memory = {node: description.MEMORY_OF_A_CPU * sum(place.node == node for place in places.values()) for node in ids}
-    return Description(
-        origin=MachineOrigin(
-            form,
-            (
-                "sizes of caches" if caches else "caches",
-                "memory",
-                "NUMA nodes without CPUs",
-                *(["distances"] if len(ids) > 1 else []),
-                "huge pages",
-                "PCI devices",
-            ),
-            (
-                *([description.ASSUMED_NODES] if by_socket else []),
-                *([] if "socket" in columns else [description.ASSUMED_SOCKETS]),
-                description.ASSUMED_MEMORY,
-                *([description.ASSUMED_DISTANCES] if len(ids) > 1 else []),
-            ),
-        ),
-        cpus=places,
-        nodes=tuple(DescribedNode(node, memory[node], distances=row_of({}, node, ids)) for node in ids),
+    nodes = Counter(place.node for place in places.values() if place.node is not None)
+    unknown = ["sizes of caches" if caches else "caches"]
+    assumed = [by_socket and description.ASSUMED_NODES, "socket" not in columns and description.ASSUMED_SOCKETS]
+    return replace(
+        _described(form, places, nodes, unknown, assumed),
         offline=mask_of(offline),
         caches=caches,
         architecture="s390x" if any(place.book is not None for place in places.values()) else "",
-        memory=0 if ids else description.MEMORY_OF_A_CPU * len(places),
     )
+
+
+def _described(
+    form: str,
+    places: Mapping[int, DescribedCPU],
+    nodes: Mapping[int, int],
+    unknown: Sequence[str | bool],
+    assumed: Sequence[str | bool],
+) -> Description:
+    """Return the machine of places; ``nodes`` are the NUMA nodes with the number of their CPUs."""
+    several = len(nodes) > 1
+    common = ("memory", "NUMA nodes without CPUs", several and "distances", "huge pages", "PCI devices")
+    origin = origin_of(
+        form,
+        (*unknown, *common),
+        (*assumed, description.ASSUMED_MEMORY, several and description.ASSUMED_DISTANCES),
+    )
+    memory = 0 if nodes else description.MEMORY_OF_A_CPU * len(places)
+    return Description(origin, places, assumed_nodes(nodes), memory=memory)
 
 
 def _number(row: Row, column: str, source: str, where: str) -> int | None:
@@ -274,44 +281,23 @@ def read_summary(fields: Sequence[Any], source: str, form: str = "lscpu -J") -> 
     places = places_of(lists, sockets=sockets, threads=threads, architecture=architecture, is_numa=is_numa)
     caches = tuple(cache for name, text in reported.items() for cache in _caches(name, text, places))
     offline = _cpus(reported, _OFFLINE, source) if _OFFLINE in reported else CPUSet()
-    guessed = (
-        (["CPUs of the NUMA nodes in the order of their cores"] if spread else [])
-        + ([] if _THREADS in reported else [description.ASSUMED_THREADS[threads]])
-        + ([] if _SOCKETS in reported else [description.ASSUMED_SOCKETS])
-        # The whole output of a machine without NUMA nodes has no line about them.
-        + ([] if nodes or not {_NODES, "Architecture"}.isdisjoint(reported) else [description.ASSUMED_ONE_NODE])
-    )
-    several = is_numa and len(lists) > 1
-    return Description(
-        origin=MachineOrigin(
-            form,
-            (
-                *(["which CPUs are one core"] if threads > 1 else []),
-                "which cores share a cache",
-                "memory",
-                "NUMA nodes without CPUs",
-                *(["distances"] if several else []),
-                "huge pages",
-                "PCI devices",
-            ),
-            (
-                *guessed,
-                *(["threads numbered as Linux does"] if threads > 1 else []),
-                description.ASSUMED_MEMORY,
-                *([description.ASSUMED_DISTANCES] if several else []),
-            ),
-        ),
-        cpus=places,
-        nodes=tuple(
-            DescribedNode(node, description.MEMORY_OF_A_CPU * len(lists[node]), distances=row_of({}, node, lists))
-            for node in sorted(lists)
-            if is_numa
-        ),
+    # The whole output of a machine without NUMA nodes has no line about them.
+    tells_nodes = bool(nodes) or not {_NODES, "Architecture"}.isdisjoint(reported)
+    counts = {node: len(cpus) for node, cpus in lists.items()} if is_numa else {}
+    unknown = [threads > 1 and "which CPUs are one core", "which cores share a cache"]
+    assumed = [
+        spread and "CPUs of the NUMA nodes in the order of their cores",
+        _THREADS not in reported and description.ASSUMED_THREADS[threads],
+        _SOCKETS not in reported and description.ASSUMED_SOCKETS,
+        not tells_nodes and description.ASSUMED_ONE_NODE,
+        threads > 1 and "threads numbered as Linux does",
+    ]
+    return replace(
+        _described(form, places, counts, unknown, assumed),
         offline=offline.mask,
         caches=caches,
         architecture=architecture,
         vendor=reported.get("Vendor ID", ""),
-        memory=0 if is_numa else description.MEMORY_OF_A_CPU * len(places),
     )
 
 

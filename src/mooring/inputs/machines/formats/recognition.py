@@ -14,9 +14,9 @@ from mooring.inputs.decoding.documents import documents_in, located
 from mooring.inputs.decoding.fields import Document
 from mooring.inputs.decoding.files import pasted
 from mooring.inputs.machines.formats import linux_tools, resource_topology
-from mooring.inputs.machines.formats.cpulists import NUMACTL_CAPTURE, read_lstopo_text, read_matrix, read_numactl
+from mooring.inputs.machines.formats.cpulists import NUMACTL_CAPTURE, read_matrix, read_numactl
 from mooring.inputs.machines.formats.description import Description, check_ids
-from mooring.inputs.machines.formats.hwloc_xml import HWLOC_CAPTURE, read_hwloc
+from mooring.inputs.machines.formats.hwloc import HWLOC_CAPTURE, read_hwloc, read_lstopo_text
 from mooring.inputs.machines.formats.linux_tools import LSCPU_CAPTURE
 from mooring.inputs.machines.formats.resource_topology import read_numatopology, read_resource_topology
 from mooring.inputs.machines.formats.xml_elements import LIBVIRT_CAPTURE, libvirt_machine, read_xml

@@ -11,16 +11,24 @@ from collections.abc import Container, Mapping
 from typing import Any, Final
 
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.machine import MachineOrigin, PublishedNode
+from mooring.engine.core.machine import PublishedNode
 from mooring.engine.core.machineinfo import HugePages
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
 from mooring.inputs.decoding import fields as reading
 from mooring.inputs.decoding.fields import as_mapping, each_at, list_at, mapping_at, name_at, text_at, within
 from mooring.inputs.decoding.quantities import HUGE_PAGES, not_a_quantity, quantity_text
-from mooring.inputs.machines.compact import MAX_BYTES, MAX_CPUS, MAX_DEVICES, OF_MEMORY
 from mooring.inputs.machines.formats import description
 from mooring.inputs.machines.formats.cpulists import places_of
-from mooring.inputs.machines.formats.description import DescribedNode, Description, row_of
+from mooring.inputs.machines.formats.description import (
+    MAX_BYTES,
+    MAX_CPUS,
+    MAX_DEVICES,
+    OF_MEMORY,
+    DescribedNode,
+    Description,
+    origin_of,
+    row_of,
+)
 from mooring.inputs.machines.formats.linux_tools import described_table
 from mooring.lazy import replace
 
@@ -56,18 +64,16 @@ def read_resource_topology(content: Mapping[str, Any]) -> Description:
     is_measured = all(len(costs[node]) == len(nodes) for node in nodes)
     has_memory = any("memory" in found for found in amounts.values())
     return Description(
-        origin=MachineOrigin(
+        origin=origin_of(
             KIND,
             (
-                *("numbers of CPUs", "cores", "sockets", "caches"),
-                *([] if has_memory else ["memory"]),
-                *([] if is_measured else ["distances"]),
-                *("offline CPUs", "PCI devices"),
+                *("numbers of CPUs", "cores", "sockets", "caches", not has_memory and "memory"),
+                *(not is_measured and "distances", "offline CPUs", "PCI devices"),
             ),
             (
                 *("CPUs numbered from zone to zone", description.ASSUMED_CORES, description.ASSUMED_SOCKETS),
-                *([] if has_memory else [description.ASSUMED_MEMORY]),
-                *([] if is_measured else [description.ASSUMED_DISTANCES]),
+                not has_memory and description.ASSUMED_MEMORY,
+                not is_measured and description.ASSUMED_DISTANCES,
             ),
         ),
         cpus=places_of(cpus, sockets=sum(bool(listed) for listed in cpus.values()), threads=1),

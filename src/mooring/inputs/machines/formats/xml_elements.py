@@ -14,10 +14,16 @@ from xml.parsers import expat
 from mooring.engine.core.bits import mask_of
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.machine import MachineOrigin
 from mooring.engine.core.machineinfo import HIGHEST_NODE, HugePages
 from mooring.inputs.machines.formats import description
-from mooring.inputs.machines.formats.description import DescribedCache, DescribedCPU, DescribedNode, Description, row_of
+from mooring.inputs.machines.formats.description import (
+    DescribedCache,
+    DescribedCPU,
+    DescribedNode,
+    Description,
+    origin_of,
+    row_of,
+)
 from mooring.lazy import dataclass, field
 
 LIBVIRT_CAPTURE: Final = "virsh capabilities > FILE"
@@ -95,10 +101,38 @@ def read_xml(data: bytes, source: str) -> Element:
     Raises:
         InputError: not XML, entities of its own, nested too deeply or too many elements; with line and column.
     """
-    reader = _Reader(source)
+    parser = expat.ParserCreate()
+    parser.buffer_text = True
+    document = Element("", {}, source)
+    opened = [document]
+    count = 0
+
+    def place() -> str:
+        return f"{source}:{parser.CurrentLineNumber}:{parser.CurrentColumnNumber + 1}"
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        nonlocal count
+        count += 1
+        if len(opened) > DEEPEST or count > MOST_ELEMENTS:
+            limit = f"{DEEPEST} levels deep" if len(opened) > DEEPEST else f"{MOST_ELEMENTS} elements"
+            raise InputError(f"more than {limit}", source=place(), remedy="no machine needs that")
+        element = Element(tag, attributes, place())
+        opened[-1].children.append(element)
+        opened.append(element)
+
+    def text(characters: str) -> None:
+        opened[-1].text += characters
+
+    def entity(name: str, *_rest: object) -> None:
+        raise InputError(f"declares the entity {name!r:.40}", source=place(), remedy="remove its DOCTYPE")
+
+    parser.StartElementHandler = start
+    parser.EndElementHandler = lambda _tag: opened.pop()
+    parser.CharacterDataHandler = text
+    parser.EntityDeclHandler = entity
     try:
         is_cells = data.lstrip().startswith(b"<cell ")
-        reader.parser.Parse(b"<cells>%b</cells>" % data if is_cells else data, True)
+        parser.Parse(b"<cells>%b</cells>" % data if is_cells else data, True)
     except expat.ExpatError as error:
         problem = expat.ErrorString(error.code)
         raise InputError(
@@ -106,43 +140,7 @@ def read_xml(data: bytes, source: str) -> Element:
         ) from None
     except (LookupError, ValueError) as error:  # of the codec that the first line names
         raise InputError(f"not valid XML: {error}", source=f"{source}:1", remedy="capture it again") from None
-    return reader.root
-
-
-class _Reader:
-    """Builds elements from the parser's events."""
-
-    def __init__(self, source: str) -> None:
-        self.source = source
-        self.root = Element("", {}, source)
-        self._open = [self.root]
-        self._count = 0
-        self.parser = expat.ParserCreate()
-        self.parser.buffer_text = True
-        self.parser.StartElementHandler = self._start
-        self.parser.EndElementHandler = lambda _tag: self._open.pop()
-        self.parser.CharacterDataHandler = self._text
-        self.parser.EntityDeclHandler = self._entity
-
-    def _place(self) -> str:
-        return f"{self.source}:{self.parser.CurrentLineNumber}:{self.parser.CurrentColumnNumber + 1}"
-
-    def _start(self, tag: str, attributes: dict[str, str]) -> None:
-        self._count += 1
-        if len(self._open) > DEEPEST or self._count > MOST_ELEMENTS:
-            limit = f"{DEEPEST} levels deep" if len(self._open) > DEEPEST else f"{MOST_ELEMENTS} elements"
-            raise InputError(f"more than {limit}", source=self._place(), remedy="no machine needs that")
-        element = Element(tag, attributes, self._place())
-        if self._count == 1:
-            self.root = element
-        self._open[-1].children.append(element)
-        self._open.append(element)
-
-    def _text(self, text: str) -> None:
-        self._open[-1].text += text
-
-    def _entity(self, name: str, *_rest: object) -> None:
-        raise InputError(f"declares the entity {name!r:.40}", source=self._place(), remedy="remove its DOCTYPE")
+    return document.children[0]
 
 
 _UNITS: Final = {"B": 1, "bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10**6}
@@ -185,10 +183,10 @@ def _guest(root: Element, numa: Element) -> Description:
             core, socket = cpu // threads * threads, cpu // per_socket
             places[cpu] = DescribedCPU(core, cpu % per_socket // threads, socket, socket, node)
     return Description(
-        MachineOrigin(
+        origin_of(
             "libvirt domain",
-            ("caches", "huge pages", "PCI devices", *([] if shape is not None else ["cores", "sockets"])),
-            () if shape is not None else (description.ASSUMED_CORES,),
+            ("caches", "huge pages", "PCI devices", shape is None and "cores", shape is None and "sockets"),
+            [shape is None and description.ASSUMED_CORES],
         ),
         places,
         tuple(
@@ -223,16 +221,13 @@ def _host(root: Element, cells: Element) -> Description:
     is_measured = all(cell.first("distances", "sibling") for cell in cells.all("cell")) or len(ids) == 1
     arch, host = root.first("host", "cpu", "arch"), root.first("host", "cpu", "vendor")
     return Description(
-        origin=MachineOrigin(
+        origin=origin_of(
             "libvirt capabilities",
             (
-                *([] if caches else ["L3 caches"]),
-                "caches below L3",
-                *([] if is_measured else ["distances"]),
-                "isolated CPUs",
-                "PCI devices",
+                *(not caches and "L3 caches", "caches below L3", not is_measured and "distances"),
+                *("isolated CPUs", "PCI devices"),
             ),
-            () if is_measured else (description.ASSUMED_DISTANCES,),
+            [not is_measured and description.ASSUMED_DISTANCES],
         ),
         cpus=places,
         nodes=tuple(_node(cell, ids) for cell in sorted(cells.all("cell"), key=lambda one: one.required("id"))),

@@ -1,1 +1,0 @@
-"""``mooring demo``: an example that needs no input."""

@@ -1,1 +1,0 @@
-"""``mooring explain``: why a pod was placed there, or rejected."""

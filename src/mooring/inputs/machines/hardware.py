@@ -1,0 +1,339 @@
+"""The machine as it is: what hwloc 2.14 finds in the same tree.
+
+Read in hwloc's order, because of two sets of CPUs that contradict each other the first one read wins: CPU by CPU the
+core, package, cluster, die and caches (:mod:`.cores`), then the memory nodes (:mod:`.numanodes`).
+
+What was odd in the files of a tree while the hardware was read from it.
+
+Files of sysfs that contradict one another come from firmware, hypervisors, hot-plugged or offline parts, or from a
+snapshot that was cut. The reader decides as hwloc does; these findings say where it had to.
+
+The memory side of a machine: its nodes with their localities, distances and kinds of memory.
+
+No file of sysfs names the kind. hwloc groups nodes into tiers of equal bandwidth and latency (HMAT) and names two
+tiers, DRAM and HBM, when one is more than twice as fast as the other. The kernel lists CPUs only for nodes that have
+some: for memory without CPUs (HBM, CXL, persistent memory) hwloc asks the firmware's table of initiators (HMAT), then
+the distances.
+
+Source: hwloc 2.14, memattrs.c (hwloc__group_memory_tiers, hwloc__guess_memory_tiers_kinds), topology-linux.c
+(read_node_initiators, fixup_cpuless_node_locality_from_distances) and topology.c (hwloc__find_insert_memory_parent).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
+from operator import or_
+from typing import Final, TypeAlias
+
+from mooring.engine.core.bits import CPUMask, list_text, mask_of, members
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.machine import Finding, Hardware, HardwareCPU, HardwareNode
+from mooring.inputs.machines import numanodes
+from mooring.inputs.machines.cores import read_cpus, read_kinds
+from mooring.inputs.machines.kernelfiles import (
+    Quirks,
+    allowed_files,
+    parse_list,
+    read_list,
+    read_mask,
+    read_quirks,
+    read_uint,
+)
+from mooring.inputs.machines.numanodes import MemoryNode, Nest, list_nodes, read_distances
+from mooring.inputs.machines.tree import CPUS, NODES, Tree
+
+
+def read_hardware(tree: Tree) -> Hardware:
+    """Read the machine.
+
+    Raises:
+        InputError: hwloc refuses the tree: it reports no CPU topology, or no CPU is online.
+    """
+    quirks = read_quirks(tree)
+    nest = Nest()
+    present, online = read_cpus(tree, quirks, nest)
+    nodes, table_nodes, table = read_memory(tree, quirks, online, nest)
+    kinds = read_kinds(tree, quirks, online)
+    # Of the process that took the snapshot; None means everything, also what is not there yet.
+    allowed, allowed_nodes = [read_list(tree, path) for path in allowed_files(tree)] or (None, None)
+    isolated = (tree.read(f"{CPUS}/isolated") or "").strip()  # by isolcpus; empty without that parameter
+    counts = Counter(kind for branch in nest.branches for kind in branch.kinds)
+    return Hardware(
+        cpus=_cpus(nest, online, nodes, {cpu: kind.efficiency for kind in kinds for cpu in kind.cpus}),
+        online=CPUSet(CPUMask(online)),
+        offline=CPUSet(CPUMask(present & ~online)),
+        allowed=CPUSet(CPUMask(online if allowed is None else online & allowed)),
+        isolated=CPUSet(CPUMask((parse_list(isolated) or 0) if isolated else 0)),
+        nodes=nodes,
+        distances=table,
+        distance_nodes=table_nodes,
+        kinds=kinds,
+        nodes_disallowed=tuple(
+            node.id for node in nodes if allowed_nodes is not None and not allowed_nodes >> node.id & 1
+        ),
+        num_cores=counts["core"],
+        num_packages=counts["package"],
+        num_l3=counts["l3"],
+        refused=tuple((kind, CPUSet(CPUMask(mask))) for kind, mask in nest.refused),
+    )
+
+
+def _cpus(
+    nest: Nest, online: int, nodes: tuple[HardwareNode, ...], efficiencies: Mapping[int, int]
+) -> tuple[HardwareCPU, ...]:
+    # A group of all CPUs says nothing, unless a node that belongs to no CPU stands beside it.
+    whole = 0 if any(not node.local_cpus for node in nodes) else online
+    local: dict[int, list[int]] = {cpu: [] for cpu in members(online)}
+    for node in nodes:
+        for cpu in node.local_cpus:
+            local[cpu].append(node.id)
+    masks = {id(branch): branch.mask & online for branch in nest.branches}
+    firsts = {branch: (mask & -mask).bit_length() - 1 for branch, mask in masks.items()}
+    shown = []
+    for cpu, numa in local.items():
+        places: dict[str, int] = {}
+        package: int | None = None
+        for branch in nest.around(cpu):
+            first = firsts[id(branch)]
+            for kind in branch.kinds:
+                places.setdefault(kind, first)
+            if package is None:
+                package = branch.kinds.get("package")
+            if branch.group is not None and not branch.kinds and masks[id(branch)] != whole:
+                places.setdefault(branch.group[1], first)
+        core, first_cpu, die, l2, l3 = map(places.get, ("core", "package", "die", "l2", "l3"))
+        groups = map(places.get, ("Cluster", "Book", "Drawer"))
+        shown.append(
+            HardwareCPU(cpu, core, package, first_cpu, tuple(numa), die, l2, l3, efficiencies.get(cpu), *groups)
+        )
+    return tuple(shown)
+
+
+def hardware_findings(tree: Tree, hardware: Hardware) -> Iterator[Finding]:
+    """Yield the oddities of the tree that ``hardware`` was read from: CPUs, shared sets, nodes, distances."""
+    listed = CPUSet(CPUMask(read_list(tree, f"{CPUS}/online") or 0))
+    silent = listed - hardware.online
+    if silent:
+        message = f"CPUs {silent} are listed as online, but report no topology; they are left out."
+        yield Finding("warning", f"CPUs {silent}", message, "MOOR-471")
+    offline = hardware.offline - listed
+    if offline:
+        message = f"CPUs {offline} are present but offline; they are left out."
+        yield Finding("info", f"CPUs {offline}", message, "MOOR-472")
+    for kind, cpus in hardware.refused:
+        message = f"CPUs {cpus} are said to form one {kind}, which crosses another set of CPUs; it is left out."
+        yield Finding("warning", f"CPUs {cpus}", message, "MOOR-473")
+    missing = mask_of(list_nodes(tree)) & ~mask_of(node.id for node in hardware.nodes)
+    if missing:
+        nodes = list_text(missing)
+        message = (
+            f"NUMA nodes {nodes} are listed by the kernel, but are left out: they report no CPUs, claim CPUs of other "
+            "nodes, or are the memory of a GPU."
+        )
+        yield Finding("warning", f"nodes {nodes}", message, "MOOR-474")
+    for node in hardware.nodes:
+        yield from _node_findings(tree, node)
+    if len(hardware.nodes) > 1 and read_distances(tree, list_nodes(tree)) is None:
+        message = "The distances between NUMA nodes are missing or incomplete; none are known."
+        yield Finding("warning", "distances", message, "MOOR-480")
+    table = hardware.distances or ()
+    size = range(len(table))
+    if any(table[row][column] != table[column][row] for row in size for column in size):
+        message = "The distances between NUMA nodes depend on the direction."
+        yield Finding("info", "distances", message, "MOOR-481")
+    if any(table[row][column] <= table[row][row] for row in size for column in size if row != column):
+        message = "A NUMA node is as near to another as to itself, by the distances."
+        yield Finding("warning", "distances", message, "MOOR-482")
+
+
+def _node_findings(tree: Tree, node: HardwareNode) -> Iterator[Finding]:
+    subject = f"node {node.id}"
+    folder = f"{NODES}/node{node.id}"
+    if not tree.is_dir(folder):
+        return
+    mask = CPUSet(CPUMask(read_mask(tree, f"{folder}/cpumap") or 0))
+    text = (tree.read(f"{folder}/cpulist") or "").strip()
+    listed = parse_list(text) if text else None
+    if listed is not None and listed != mask.mask:
+        message = (
+            f"cpulist ({list_text(listed)}) and cpumap ({mask}) of NUMA node {node.id} disagree; cpumap is believed."
+        )
+        yield Finding("warning", subject, message, "MOOR-475")
+    if not node.local_cpus:
+        message = f"NUMA node {node.id} is local to no CPU, as far as the firmware reports."
+        yield Finding("info", subject, message, "MOOR-476")
+    elif not mask:
+        message = (
+            f"NUMA node {node.id} has no CPUs of its own; by initiators or distances it is local to {node.local_cpus}."
+        )
+        yield Finding("info", subject, message, "MOOR-477")
+    if not tree.exists(f"{folder}/meminfo"):
+        message = f"NUMA node {node.id} has no meminfo; its memory is shown as 0."
+        yield Finding("warning", subject, message, "MOOR-478")
+    elif sum(pool.size_bytes * pool.count for pool in node.hugepages) > node.memory_bytes:
+        message = f"The huge pages of NUMA node {node.id} amount to more than its memory ({node.memory_bytes} bytes)."
+        yield Finding("warning", subject, message, "MOOR-479")
+
+
+Table = tuple[tuple[int, ...], ...]
+"""Distances, row by row."""
+
+
+def read_memory(
+    tree: Tree, quirks: Quirks, online: int, nest: Nest
+) -> tuple[tuple[HardwareNode, ...], tuple[int, ...], Table | None]:
+    """Read the nodes and enter their localities into ``nest``, which holds the CPU side already.
+
+    Where the kernel tells of no usable node, hwloc makes up one, node 0, with all CPUs and all memory.
+
+    Returns:
+        Nodes by ascending id, at least one; of the table of distances its nodes in its order, and its rows.
+    """
+    listed = numanodes.list_nodes(tree)
+    nodes = numanodes.read_nodes(tree, listed, quirks)
+    if not nodes:
+        return (_node(tree, quirks, 0, online, None, ("proc", "sys/kernel/mm/hugepages")),), (), None
+    table = read_distances(tree, listed)
+    if quirks.is_knights_landing:
+        layout = numanodes.find_layout(nodes, len(listed), table)
+        bandwidths = numanodes.place_layout(layout, nest) if layout is not None else {}
+        ordered, speeds = tuple(nodes), {number: (bandwidth, 0) for number, bandwidth in bandwidths.items()}
+        table = None  # the pattern is spent: hwloc shows no distances of these processors
+    else:
+        # hwloc's order: nodes with CPUs of their own come first; one that has got its locality lends it to the next.
+        ordered = tuple(sorted(nodes, key=lambda node: not node.cpus))
+        for node in ordered:
+            if not quirks.has_fake_numa:
+                found = (_INITIATOR.match(name) for name in tree.names(_initiator_folder(tree, node.id)))
+                numbers = {int(match[1]) for match in found if match}
+                near = (other.cpus for other in nodes if other is not node and other.id in numbers)
+                node.cpus |= reduce(or_, near, 0)
+            if not node.cpus and table is not None:
+                node.cpus = _nearest(node, nodes, listed, table)
+        speeds = {} if quirks.has_fake_numa else {node.id: _read_speed(tree, node.id) for node in ordered}
+    local = {node.id: attach(nest, node.cpus) & online for node in ordered}
+    # A speed is measured from the CPUs that were local before the locality had to be widened.
+    beside = {node.id for node in ordered if local[node.id] and local[node.id] & ~node.cpus == 0}
+    tiers = _name_tiers(ordered, {number: speed for number, speed in speeds.items() if number in beside})
+    finished = tuple(
+        _node(tree, quirks, node.id, local[node.id], node.subtype or tiers.get(node.id))
+        for node in sorted(ordered, key=lambda node: node.id)
+    )
+    # The rows and columns of the nodes that there are; fewer than two make no table.
+    if table is None or len(finished) < 2:
+        return finished, (), None
+    columns = [listed.index(node.id) for node in finished]
+    return (
+        finished,
+        tuple(node.id for node in finished),
+        tuple(tuple(table[row][column] for column in columns) for row in columns),
+    )
+
+
+def _node(
+    tree: Tree, quirks: Quirks, number: int, local: int, subtype: str | None, folders: tuple[str, str] | None = None
+) -> HardwareNode:
+    """Return a node; ``folders`` have meminfo and huge pages where its own do not."""
+    total, pools = folders or (f"{NODES}/node{number}", f"{NODES}/node{number}/hugepages")
+    return HardwareNode(
+        id=number,
+        memory_bytes=numanodes.read_total(tree, total),
+        hugepages=numanodes.read_pools(tree, pools),
+        local_cpus=CPUSet(CPUMask(local)),
+        sysfs_cpulist=numanodes.kernel_cpulist(tree, number),
+        base_page_bytes=quirks.page_bytes,
+        subtype=subtype,
+    )
+
+
+_THRESHOLD: Final = 1.1
+"""Neighbours in the order of speed that differ by more than a tenth belong to different tiers."""
+_FOREIGN: Final = frozenset({"GPUMemory"})
+"""Subtypes that make tiers of their own; MCDRAM does not, it is found to be HBM by its speed."""
+
+
+Speed: TypeAlias = tuple[int, int]
+"""Of a node as seen from its local CPUs: MiB/s and nanoseconds, means of reading and writing; 0 is unknown."""
+_UNKNOWN: Final[Speed] = (0, 0)
+
+
+def _read_speed(tree: Tree, number: int) -> Speed:
+    """Read a node's speed; a mean is known only where both directions are."""
+    folder = _initiator_folder(tree, number)
+    bandwidth, latency = (
+        [read_uint(tree, f"{folder}/{direction}_{what}") or 0 for direction in ("read", "write")]
+        for what in ("bandwidth", "latency")
+    )
+    return sum(bandwidth) // 2 if all(bandwidth) else 0, sum(latency) // 2 if all(latency) else 0
+
+
+def _name_tiers(nodes: Sequence[MemoryNode], speeds: Mapping[int, Speed]) -> dict[int, str]:
+    """Return DRAM or HBM by node id, for the nodes where it can be told.
+
+    ``speeds`` holds the nodes whose speed is known; ``nodes`` are in hwloc's order.
+    """
+    tiers = _tiers([node for node in nodes if node.subtype not in _FOREIGN], speeds)
+    if len(tiers) != 2:
+        return {}
+    slow, fast = sorted(tiers, key=lambda tier: _bandwidth(tier[0], speeds))
+    # A tier begins with its fastest node; its slowest may be one of unknown speed, which then counts as 0.
+    slowest, fastest = _bandwidth(slow[0], speeds), _bandwidth(fast[0], speeds)
+    if not slowest or fastest <= 2 * _bandwidth(slow[-1], speeds):
+        return {}
+    return {node.id: "DRAM" for node in slow} | {node.id: "HBM" for node in fast}
+
+
+def _tiers(nodes: Sequence[MemoryNode], speeds: Mapping[int, Speed]) -> list[list[MemoryNode]]:
+    """Split the nodes, fastest first, wherever two neighbours differ in a figure that both tell."""
+    tiers: list[list[MemoryNode]] = []
+    for node in sorted(nodes, key=lambda node: -_bandwidth(node, speeds)):
+        last = speeds.get(tiers[-1][-1].id, _UNKNOWN) if tiers else _UNKNOWN
+        pairs = zip(last, speeds.get(node.id, _UNKNOWN), strict=True)
+        if not tiers or any(min(pair) and max(pair) / min(pair) > _THRESHOLD for pair in pairs):
+            tiers.append([])
+        tiers[-1].append(node)
+    return tiers
+
+
+def _bandwidth(node: MemoryNode, speeds: Mapping[int, Speed]) -> int:
+    return speeds.get(node.id, _UNKNOWN)[0]
+
+
+MEMORY_RANK: Final = 1001
+"""Groups that only exist to hold memory yield to all others (HWLOC_GROUP_KIND_MEMORY)."""
+
+_INITIATOR: Final = re.compile(r"node([0-9]{1,7})")
+_Table = Sequence[Sequence[int]]
+
+
+def attach(nest: Nest, cpus: int) -> int:
+    """Enter a node's locality into ``nest`` and return the CPUs that it ends up with, perhaps more than there are.
+
+    A locality that crosses a package or cache widens to the smallest set around it; one without CPUs stays so.
+    """
+    if cpus and nest.add_group(cpus, MEMORY_RANK) is None:
+        return nest.covering(cpus)
+    return cpus
+
+
+def _initiator_folder(tree: Tree, number: int) -> str:
+    """Return the folder of the initiators closest to a node.
+
+    Since Linux 5.10 class 0 may be a device without CPUs (a generic initiator); class 1 counts CPUs only.
+    """
+    folder = f"{NODES}/node{number}/access1/initiators"
+    return folder if tree.is_dir(folder) else f"{NODES}/node{number}/access0/initiators"
+
+
+def _nearest(node: MemoryNode, nodes: Sequence[MemoryNode], ids: Sequence[int], distances: _Table) -> int:
+    """Return the CPUs of the nearest other nodes; none when all are equally far, or one is as near as the node."""
+    row = dict(zip(ids, distances[ids.index(node.id)], strict=True))
+    others = [other for other in nodes if other is not node]
+    shortest = min((row[other.id] for other in others), default=0)
+    nearest = [other for other in others if row[other.id] == shortest]
+    if shortest <= row[node.id] or len(nearest) == len(ids) - 1:
+        return 0
+    return reduce(or_, (other.cpus for other in nearest), 0)

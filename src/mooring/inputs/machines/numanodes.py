@@ -1,0 +1,319 @@
+"""Memory nodes as the kernel tells them: which there are, their CPUs, memory, huge pages and distances.
+
+Source: kernel Documentation/ABI/stable/sysfs-devices-node, admin-guide/mm/numaperf.rst (HMAT); hwloc 2.14
+(topology-linux.c, look_sysfsnode) for what happens to contradictory and missing files.
+
+CPU sets that nest: packages hold caches, caches hold cores.
+
+hwloc keeps one tree of all the sets that the kernel names, in the order in which it reads them. A set that overlaps an
+earlier one without nesting is refused; equal sets of different kinds stand for the same CPUs, and of two equal sets of
+one kind the first stays. This is the whole of hwloc's insertion by CPU set (topology.c,
+hwloc___insert_object_by_cpuset), said with sets instead of pointers.
+
+Xeon Phi x200 (Knights Landing, Knights Mill): memory on the package appears as nodes without CPUs.
+
+The firmware of these processors tells no localities; they follow from the distances, which have a fixed pattern per
+mode. Source: Intel Xeon Phi x200 software developer's guide (cluster and memory modes); hwloc 2.14,
+topology-linux.c (hwloc_linux_knl_numa_quirk).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final, TypeAlias
+
+from mooring.engine.core.bits import list_text, members
+from mooring.engine.core.machine import HardwarePages
+from mooring.inputs.machines.kernelfiles import HIGHEST_ID, Quirks, c_number, read_list, read_mask
+from mooring.inputs.machines.tree import NODES, Tree
+from mooring.lazy import dataclass, field
+
+_NODE_NAME: Final = re.compile(r"node([0-9]{1,7})")
+_POOL_NAME: Final = re.compile(r"hugepages-([0-9]{1,15})")
+_MEM_TOTAL: Final = re.compile(r"MemTotal: [ \t]*([0-9]*)")
+_GPU_NODE: Final = re.compile(r"Node:[ \t]*([0-9]{1,7})")
+_GPUS: Final = "proc/driver/nvidia/gpus"
+
+
+@dataclass(slots=True)
+class MemoryNode:
+    """One node while its locality is being found out."""
+
+    id: int
+    cpus: int
+    """CPUs that the kernel calls local; grown to the CPUs that hwloc considers local."""
+    subtype: str | None = None
+    """Kind of memory where it is known."""
+
+
+def list_nodes(tree: Tree) -> tuple[int, ...]:
+    """Return the ids of the nodes that the kernel lists, ascending, whether or not they can be read."""
+    listed = read_list(tree, f"{NODES}/online")
+    if listed is not None:
+        return tuple(members(listed))
+    found = (_NODE_NAME.match(name) for name in tree.names(NODES))
+    return tuple(sorted({int(match[1]) for match in found if match and int(match[1]) <= HIGHEST_ID}))
+
+
+def read_nodes(tree: Tree, ids: Sequence[int], quirks: Quirks) -> list[MemoryNode]:
+    """Read the nodes with their own CPUs; what has no ``cpumap`` or overlaps an earlier node is left out.
+
+    hwloc treats an overlap as a mistake of the firmware (8em64t-2s2ca2c-buggynuma: eight nodes claim all CPUs) and
+    drops the later node. One that encloses all earlier nodes it overlaps, where the kernel's links from nodes to CPUs
+    say the same, is no mistake but a level above them: hwloc keeps it when told so with
+    HWLOC_DEBUG_ALLOW_OVERLAPPING_NODE_CPUSETS, and the recorded answer does (fakeheterocpunuma). With ``numa=fake``
+    overlaps are normal.
+    """
+    nodes: list[MemoryNode] = []
+    taken = 0
+    folders = set(tree.names(NODES))
+    for number in ids:
+        cpus = read_mask(tree, f"{NODES}/node{number}/cpumap") if f"node{number}" in folders else None
+        if cpus is None:
+            continue
+        if cpus & taken and not quirks.has_fake_numa and not _is_level_above(tree, MemoryNode(number, cpus), nodes):
+            continue
+        taken |= cpus
+        nodes.append(MemoryNode(number, cpus))
+    # Recognise nodes that are the memory of an NVIDIA GPU; on POWER hwloc hides them. Their locality is the GPU's,
+    # which only the PCI part of sysfs tells.
+    for bus_id in tree.names(_GPUS):
+        match = _GPU_NODE.search((tree.read(f"{_GPUS}/{bus_id}/numa_status") or "")[:255])
+        node = next((node for node in nodes if match and node.id == int(match[1])), None)
+        if node is None:
+            continue
+        if quirks.is_power:
+            nodes = [other for other in nodes if other is not node]
+        else:
+            node.subtype = "GPUMemory"
+            node.cpus = read_mask(tree, f"sys/bus/pci/devices/{bus_id}/local_cpus") or 0
+    return nodes
+
+
+def _is_level_above(tree: Tree, node: MemoryNode, earlier: Sequence[MemoryNode]) -> bool:
+    """Tell whether ``node`` is larger than each earlier node that it overlaps and holds it whole, and links agree."""
+    inside = [other for other in earlier if other.cpus & node.cpus]
+    return all(other.cpus & ~node.cpus == 0 and other.cpus != node.cpus for other in inside) and all(
+        {f"cpu{cpu}" for cpu in members(other.cpus)} <= set(tree.names(f"{NODES}/node{other.id}"))
+        for other in (node, *inside)
+    )
+
+
+def read_distances(tree: Tree, ids: Sequence[int]) -> tuple[tuple[int, ...], ...] | None:
+    """Return the distance table in the order of ``ids``; None with fewer than two nodes or any row missing or short.
+
+    The kernel writes one column per listed node, in ascending order of ids, without gaps for absent ones.
+    """
+    if len(ids) < 2:
+        return None
+    rows = []
+    for number in ids:
+        text = tree.read(f"{NODES}/node{number}/distance") or ""
+        row: list[int] = []
+        position = 0
+        while len(row) < len(ids):
+            value, end = c_number(text, position)
+            if end == position:
+                return None
+            row.append(value % 2**32)
+            position = end + 1  # one character of separation, whatever it is
+        rows.append(tuple(row))
+    return tuple(rows)
+
+
+def read_total(tree: Tree, folder: str) -> int:
+    """Return MemTotal of ``folder``'s meminfo in bytes; 0 when it is not told.
+
+    hwloc reads one page of the file and computes in 64 bits.
+    """
+    match = _MEM_TOTAL.search((tree.read(f"{folder}/meminfo") or "")[:4095])
+    return min(int(match[1][:30] or "0"), 2**64 - 1) * 1024 % 2**64 if match else 0
+
+
+def read_pools(tree: Tree, folder: str) -> tuple[HardwarePages, ...]:
+    """Return the pools of huge pages in ``folder``, smallest pages first; a pool that tells no count is left out."""
+    pools = []
+    for name in tree.names(folder):
+        match = _POOL_NAME.match(name)
+        text = tree.read(f"{folder}/{name}/nr_hugepages") if match else None
+        if match is not None and text and int(match[1]):
+            pools.append(HardwarePages(int(match[1]) * 1024, c_number(text)[0]))
+    return tuple(sorted(pools, key=lambda pool: pool.size_bytes))
+
+
+def kernel_cpulist(tree: Tree, number: int) -> str | None:
+    """Return the kernel's list of the node's own CPUs; of older kernels, which have none, the map as a list."""
+    text = tree.read(f"{NODES}/node{number}/cpulist")
+    if text is not None:
+        return text.partition("\n")[0].strip()  # snapshots of some kernels hold a NUL behind the line
+    mask = read_mask(tree, f"{NODES}/node{number}/cpumap")
+    return None if mask is None else list_text(mask)
+
+
+@dataclass(slots=True)
+class Branch:
+    """One set of CPUs and everything that has exactly these CPUs."""
+
+    mask: int
+    parent: Branch | None
+    """The next larger set; None for the whole machine."""
+    kinds: dict[str, int | None] = field(default_factory=dict)
+    """Kind (``core``, ``die``, ``package``, caches ``l1`` ... ``l5``, ``l1i`` ...) -> the kernel's id, if any."""
+    group: tuple[int, str] | None = None
+    """Rank and name of a group (cluster, book, drawer; unnamed ones have no name): the lowest rank stays."""
+
+
+class Nest:
+    """All sets of one machine.
+
+    >>> nest = Nest()
+    >>> [nest.add(mask, "l3") is not None for mask in (0b0011, 0b1100, 0b0110)]
+    [True, True, False]
+    >>> [bin(branch.mask) for branch in nest.around(0)]
+    ['0b11']
+    """
+
+    def __init__(self) -> None:
+        self.branches: list[Branch] = []
+        """Every set, in the order in which it came."""
+        self.refused: list[tuple[str, int]] = []
+        """What was not taken in: kind or name of the group, and CPUs."""
+        # Holds every CPU that there may be, so that it lies around all sets.
+        self._root = Branch(-1, None)
+        self._innermost: dict[int, Branch] = {}
+
+    def add(self, mask: int, kind: str, kernel_id: int | None = None) -> Branch | None:
+        """Add a set of some kind; None when it crosses an earlier one and is refused."""
+        branch = self._place(mask)
+        if branch is None:
+            self.refused.append((kind, mask))
+        elif branch.kinds.get(kind) is None:
+            branch.kinds[kind] = kernel_id
+        return branch
+
+    def add_group(self, mask: int, rank: int, name: str = "") -> Branch | None:
+        """Add a group of CPUs; it yields to anything else with the same CPUs, and to a group of lower rank."""
+        branch = self._place(mask)
+        if branch is None:
+            self.refused.append((name or "locality of a node", mask))
+        elif branch.group is None or rank < branch.group[0]:
+            branch.group = (rank, name)
+        return branch
+
+    def around(self, cpu: int) -> Iterator[Branch]:
+        """Yield the sets that hold ``cpu``, the smallest first, the whole machine left out."""
+        branch = self._innermost.get(cpu, self._root)
+        while branch.parent is not None:
+            yield branch
+            branch = branch.parent
+
+    def covering(self, mask: int) -> int:
+        """Return the smallest set that holds all of ``mask``; -1, every CPU, where only the machine does."""
+        first = (mask & -mask).bit_length() - 1
+        return next((branch.mask for branch in self.around(first) if mask & ~branch.mask == 0), -1)
+
+    def _place(self, mask: int) -> Branch | None:
+        """Return the branch of ``mask``, made where necessary; None when the set crosses another one."""
+        inside: list[Branch] = []
+        around = self._root
+        uncovered = rest = mask
+        while rest:
+            below: Branch | None = None
+            around = self._innermost.get((rest & -rest).bit_length() - 1, self._root)
+            while around.parent is not None and around.mask & ~mask == 0:
+                below, around = around, around.parent
+            if mask & ~around.mask:
+                return None
+            if below is None:
+                rest &= rest - 1
+            elif below.mask == mask:
+                return below
+            else:
+                inside.append(below)
+                uncovered &= ~below.mask
+                rest &= ~below.mask
+        made = Branch(mask, around)
+        for branch in inside:
+            branch.parent = made
+        for cpu in members(uncovered):
+            self._innermost[cpu] = made
+        self.branches.append(made)
+        return made
+
+
+_CLUSTER_RANK: Final = 100
+_DDR_BANDWIDTH: Final = 90_000
+_MCDRAM_BANDWIDTH: Final = 360_000
+"""MiB/s of a whole processor: published figures, which hwloc divides by the number of clusters."""
+
+_Table = Sequence[Sequence[int]]
+
+
+Layout: TypeAlias = tuple[tuple[tuple[MemoryNode, MemoryNode | None], ...], bool]
+"""How the nodes of one processor belong together: each node of ordinary memory with its on-package memory (MCDRAM),
+where that is a node; and whether the MCDRAM serves as a cache of the ordinary memory: hwloc shows an L3 then, which the
+cores do not have."""
+
+
+def find_layout(nodes: Sequence[MemoryNode], count: int, distances: _Table | None) -> Layout | None:
+    """Work out the mode from the nodes; None when they fit none, and every node is then taken as it is.
+
+    ``count`` is how many nodes the kernel lists: a node that could not be read spoils the pattern.
+    """
+    if len(nodes) != count:
+        return None
+    if count == 1:
+        return ((nodes[0], None),), True
+    # A table that can be believed is symmetric, 10 on the diagonal and larger elsewhere.
+    is_plausible = distances is not None and all(
+        value == distances[column][row] and (value == 10 if row == column else value > 10)
+        for row, values in enumerate(distances)
+        for column, value in enumerate(values)
+    )
+    if distances is None or count not in {2, 4, 8} or not is_plausible:
+        return None
+    kinds = len(_occurrences(distances))
+    if count == 2 and kinds == 2:
+        cache = bool(nodes[1].cpus)
+        return ((nodes[0], None), (nodes[1], None)) if cache else ((nodes[0], nodes[1]),), cache
+    if count == 4 and kinds == 2:
+        return tuple((node, None) for node in nodes), True
+    # Occurrences of each distance above the diagonal, the diagonal itself included, rarest first.
+    pattern, near, far = ([1, 2, 3, 4], 1, 0) if count == 4 else ([4, 6, 8, 18], 0, 1)
+    occurrences = _occurrences(distances)
+    if [times for _, times in occurrences] != pattern:
+        return None
+    # Each ordinary node goes with the MCDRAM at its own distance; node 0 is always ordinary memory.
+    to_ddr, to_mcdram = occurrences[far][0], occurrences[near][0]
+    ddr = [0, *(column for column, value in enumerate(distances[0]) if value == to_ddr)][: count // 2]
+    mcdram = [
+        next((column for column, other in enumerate(distances[row]) if other == to_mcdram and column), 0) for row in ddr
+    ]
+    if len(ddr) != count // 2 or not all(mcdram):
+        return None
+    return tuple((nodes[row], nodes[column]) for row, column in zip(ddr, mcdram, strict=True)), False
+
+
+def place_layout(layout: Layout, nest: Nest) -> dict[int, int]:
+    """Give MCDRAM the locality of its node, enter clusters and memory caches, and return bandwidths by node id."""
+    bandwidths: dict[int, int] = {}
+    pairs, has_memory_cache = layout
+    for ddr, mcdram in pairs:
+        if mcdram is not None:
+            mcdram.subtype = "MCDRAM"
+            mcdram.cpus = ddr.cpus
+            if ddr.cpus:
+                nest.add_group(ddr.cpus, _CLUSTER_RANK, "Cluster")
+            bandwidths[ddr.id] = _DDR_BANDWIDTH // len(pairs)
+            bandwidths[mcdram.id] = _MCDRAM_BANDWIDTH // len(pairs)
+        if has_memory_cache and ddr.cpus:
+            nest.add(ddr.cpus, "l3")
+    return bandwidths
+
+
+def _occurrences(distances: _Table) -> list[tuple[int, int]]:
+    """Count the distances on and above the diagonal, rarest first."""
+    counts = Counter(value for row, values in enumerate(distances) for value in values[row:])
+    return sorted(counts.items(), key=lambda item: item[1])

@@ -1,0 +1,105 @@
+"""Mooring's own document: defects and extensions, CPU hotplug, device alignment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mooring.engine.core.config import (
+    CPU_HOTPLUG,
+    DEVICE_ALIGNMENT,
+    FIXABLE_DEFECTS,
+    REPLACE,
+    DeviceAlignment,
+    DeviceAlignments,
+    DeviceClass,
+    MooringConfig,
+)
+from mooring.engine.core.errors import InputError
+from mooring.inputs.configuration.mooring_config import mooring_config
+from mooring.published.facts_document import mooring_document
+
+FOLLOW, REQUIRE, IGNORE = DeviceAlignment.FOLLOW, DeviceAlignment.REQUIRE, DeviceAlignment.IGNORE
+
+
+def read(**content: Any) -> MooringConfig:
+    return mooring_config(content, source="m.yaml")
+
+
+def aligned(alignment: Any) -> MooringConfig:
+    return read(extensions=[DEVICE_ALIGNMENT], deviceAlignment=alignment)
+
+
+@pytest.mark.parametrize("name", sorted(FIXABLE_DEFECTS))
+def test_every_known_defect_can_be_named(name: str) -> None:
+    assert read(fixedDefects=[name]).fixed_defects == {name}
+
+
+@pytest.mark.parametrize("rule", REPLACE)
+def test_each_rule_of_hotplug_is_read_and_the_same_nodes_are_the_default(rule: str) -> None:
+    found = read(extensions=["cpu-hotplug"], cpuHotplug={"replace": rule})
+    assert found == MooringConfig(frozenset({CPU_HOTPLUG}), replace_offline=rule)
+    assert read(extensions=["cpu-hotplug"]).replace_offline == "same-nodes"
+    assert read(cpuHotplug={}) == MooringConfig()
+
+
+def test_default_and_classes_of_devices_are_read_and_everything_follows_by_default() -> None:
+    fpgas = {"alignment": "ignore", "resources": ["vendor.example/fpga-*"]}
+    found = aligned({"default": "require", "classes": {"gpus": "follow", "fpgas": fpgas}})
+    classes = {"gpus": DeviceClass(FOLLOW), "fpgas": DeviceClass(IGNORE, ("vendor.example/fpga-*",))}
+    assert found.device_alignments == DeviceAlignments(REQUIRE, classes)
+    assert read(extensions=[DEVICE_ALIGNMENT]).device_alignments == DeviceAlignments(FOLLOW, {})
+
+
+def test_what_is_published_reads_the_same() -> None:
+    found = aligned({"default": "ignore", "classes": {"nics": "require", "x": {"resources": ["vendor.example/x"]}}})
+    assert mooring_config(mooring_document(found), source="published") == found
+    assert "deviceAlignment" not in mooring_document(read())
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"apiVersion": "v2"}, "apiVersion: 'v2' is not supported; write mooring/v1alpha1"),
+        ({"fixedDefect": []}, "fixedDefect: 'fixedDefect' is not known; did you mean fixedDefects?"),
+        ({"fixedDefects": ["odd-uncor"]}, "fixedDefects[0]: 'odd-uncor' is not known; did you mean odd-uncore?"),
+        (
+            {"fixedDefects": ["xyz"]},
+            "fixedDefects[0]: 'xyz' is not known; known are average-sizes, claim-loop, exact-mask-reuse",
+        ),
+        ({"fixedDefects": [1]}, "fixedDefects[0]: must be a string, not a number; put it in quotes"),
+        ({"fixedDefects": "odd-uncore"}, "fixedDefects: must be a list, not a string"),
+        ({"extensions": ["pluginz"]}, "extensions[0]: 'pluginz' is not known; did you mean plugins?"),
+        ({"cpuHotplug": {"replace": "always"}}, "cpuHotplug.replace: 'always' is not a rule; write never, same-nodes,"),
+        ({"cpuHotplug": {"replace": 3}}, "replace: must be a string"),
+        ({"cpuHotplug": {"replaced": "never"}}, "cpuHotplug.replaced: 'replaced' is not known; did you mean replace"),
+        ({"cpuHotplug": ["never"]}, "cpuHotplug: must be a mapping"),
+        (
+            {"deviceAlignment": {}},
+            "deviceAlignment: needs the extension device-alignment; name device-alignment among the extensions",
+        ),
+    ],
+)
+def test_the_document_is_checked_strictly(content: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as refused:
+        read(**content)
+    assert str(refused.value).startswith(f"m.yaml: {message}")
+
+
+@pytest.mark.parametrize(
+    ("alignment", "message"),
+    [
+        ({"default": "always"}, ".default: 'always' is not known; known are ignore, follow, require"),
+        ({"defaults": "follow"}, ".defaults: is not known; did you mean default"),
+        ({"classes": {"gpu": "follow"}}, ".classes.gpu: is not one of the known classes acc"),
+        ({"classes": {"gpus": "folow"}}, ".classes.gpus.alignment: 'folow' is not known; did you mean follow"),
+        ({"classes": {"gpus": {"resource": "x"}}}, ".classes.gpus.resource: is not known; did you mean resources"),
+        ({"classes": {"gpus": {"resources": [7]}}}, ".classes.gpus.resources[0]: "),
+        ("follow", ": must be a mapping"),
+    ],
+)
+def test_device_alignment_is_checked_strictly(alignment: Any, message: str) -> None:
+    with pytest.raises(InputError) as refused:
+        aligned(alignment)
+    assert str(refused.value).startswith(f"m.yaml: deviceAlignment{message}")
