@@ -17,6 +17,7 @@ from tests.node.resizable import (
     pod,
     refused_with,
     resized,
+    retry,
     started,
     with_pods,
 )
@@ -28,7 +29,7 @@ from mooring.engine.core.moment import SECOND, Moment
 from mooring.engine.core.pod import Pod, PodResources, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.node import Node
-from mooring.engine.node.resizing import reconcile, resize, resize_state, retry
+from mooring.engine.node.resizing import reconcile, resize, resize_state
 from mooring.engine.node.resources import DEFERRED, IN_PROGRESS, INFEASIBLE, PENDING, Waiting, retry_order
 
 
