@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import copy
+import pickle
+from dataclasses import FrozenInstanceError, replace
 
 import pytest
 from tests.cpumanager.pods import container, guaranteed, pod_level
@@ -250,3 +252,17 @@ def test_a_restart_ends_at_an_endless_admission() -> None:
         ("u", Endless("group-loop")),
     ]
     assert after.cpu == providers.cpu
+
+
+def test_a_node_cannot_be_changed() -> None:
+    node = Node.fresh(machine(), config())
+    with pytest.raises(FrozenInstanceError):
+        node.started = {}  # type: ignore[misc]
+
+
+def test_copies_decide_the_same() -> None:
+    node, _ = Node.fresh(machine(), config("best-effort")).admit(guaranteed("u", container("a", "3")))
+    pod = guaranteed("v", container("b", "5"))
+    for other in (copy.copy(node), copy.deepcopy(node), pickle.loads(pickle.dumps(node))):  # noqa: S301 - our own bytes
+        assert other == node
+        assert other.admit(pod) == node.admit(pod)
