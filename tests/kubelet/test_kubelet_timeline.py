@@ -104,15 +104,6 @@ def test_a_refused_resize_says_the_kubelets_words_and_leaves_the_files_alone() -
     assert results[1]["containers"] == results[0]["containers"]
 
 
-def test_without_the_extension_the_static_policy_refuses() -> None:
-    (_, refused) = steps(admit("a", "3"), resize("a", "4"), kubelet={**SHARING, "cpuManagerPolicy": "static"})
-    assert refused["resize"] == {
-        "condition": "PodResizePending",
-        "reason": "Infeasible",
-        "message": 'Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"',
-    }
-
-
 def test_what_is_not_granted_is_asked_again_after_a_restart() -> None:
     results = steps(admit("a", "3"), resize("a", "9"), {"restart": True}, advance("29s"), advance("1s"))
     assert results[1]["resize"]["reason"] == "Infeasible"

@@ -23,6 +23,7 @@ from tests.laws.strategies_resizing import (
     resizing_configurations,
     roomy_machines,
 )
+from tests.node.resizable import retry
 
 from mooring.engine.core.bits import CPUMask, list_text
 from mooring.engine.core.config import FIXABLE_DEFECTS, KubeletConfig, MooringConfig
@@ -31,7 +32,7 @@ from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.moment import SECOND, Moment
 from mooring.engine.core.pod import Container, Pod, QoS
 from mooring.engine.node import Node
-from mooring.engine.node.resizing import reconcile, resize, retry
+from mooring.engine.node.resizing import reconcile, resize
 from mooring.engine.node.resources import (
     DEFERRED,
     EXCLUSIVE_CPUS,

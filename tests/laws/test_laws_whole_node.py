@@ -1,14 +1,14 @@
 """CPUs, memory, huge pages, devices and whole pods together keep the laws, whatever happens to the node.
 
 With every defect fixed a law breaks only where v1.37.1 is wrong in a way that has no name yet
-(:func:`laws_whole_node.weaknesses`); with the defects on, each further break has its named one.
+(:func:`laws_whole_node.weaknesses`): each further break of a node with the defects has its named one.
 """
 
 from __future__ import annotations
 
 import copy
 import pickle
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
@@ -34,14 +34,15 @@ from tests.laws.strategies_whole_node import (
     pods,
     quantities,
 )
+from tests.node.nodes import machine
+from tests.node.podlevel_nodes import fresh, managed, whole
 
-from mooring.engine.core.config import FIXABLE_DEFECTS, KubeletConfig, MooringConfig, ReservedMemory
+from mooring.engine.core.config import FIXABLE_DEFECTS, KubeletConfig, MooringConfig
 from mooring.engine.core.decision import StartRefusal
-from mooring.engine.core.pod import Container, Pod, PodResources, QoS
-from mooring.engine.devicemanager.state import Device, DeviceState
+from mooring.engine.core.pod import Container, Pod, QoS
+from mooring.engine.devicemanager.state import Device
 from mooring.engine.node import Node
 from mooring.engine.node.settings import Settings, build_settings
-from mooring.inputs.machines.compact import parse_compact
 
 LAST = Pod("last", "last", containers=(Container("c"),))
 """Asks for nothing; with it everybody looks for stale state."""
@@ -207,31 +208,11 @@ TestWholeNode = WholeNode.TestCase
 
 def test_a_restart_rejects_a_pod_whose_devices_another_got_before_its_containers_were_created() -> None:
     """Source: kubelet v1.37.1, topologymanager scope_pod.go (allocatePod asks CPU and memory manager only)."""
-    config = KubeletConfig(
-        cpu_manager_policy="static",
-        memory_manager_policy="Static",
-        reserved_memory=(ReservedMemory(0, {"memory": str(64 * MIB)}),),
-        eviction_hard={"memory.available": str(64 * MIB)},
-        topology_manager_policy="single-numa-node",
-        topology_manager_scope="pod",
-        reserved_system_cpus="0",
-        feature_gates={"PodLevelResourceManagers": True},
-    )
-    amounts = quantities({"cpu": 2, "memory": 64 * MIB})
-    nics = quantities({NIC: 2})
-    waiting = Pod(
-        "waiting",
-        "waiting",
-        containers=(Container("a", requests=nics, limits=nics),),
-        qos=QoS.GUARANTEED,
-        resources=PodResources(amounts, amounts),
-    )
+    amounts, nics = quantities({"cpu": 2, "memory": 64 * MIB}), quantities({NIC: 2})
+    waiting = whole("2", Container("a", requests=nics, limits=nics), memory="64Mi", uid="waiting")
     plain = Container("a", requests={**amounts, **nics}, limits={**amounts, **nics})
-    info = parse_compact("sockets=1 numa=2 cores=8 threads=1 memory=4Gi").info
-    devices = DeviceState({NIC: (Device("nic0", (1,)), Device("nic1", (1,)))})
-    node = Node.start(understood(Hardware(info, devices.devices), config, FIXABLE_DEFECTS))
-    assert isinstance(node, Node)
-    node = node.with_devices(devices.devices)
+    node = fresh(managed("single-numa-node", memory=True), machine(2, 4, threads=1), *FIXABLE_DEFECTS)
+    node = node.with_devices({NIC: (Device("nic0", (1,)), Device("nic1", (1,)))})
     for pod in (waiting, Pod("other", "other", containers=(plain,), qos=QoS.GUARANTEED)):
         node, decision = node.admit(pod)
         assert decision.admitted
@@ -239,103 +220,6 @@ def test_a_restart_rejects_a_pod_whose_devices_another_got_before_its_containers
     again = node.restart()
     assert not isinstance(again, StartRefusal)
     assert [one.uid for one in again[1].refused] == ["waiting"]
-
-
-@dataclass(frozen=True)
-class Arrival:
-    """A pod arrives; its containers start, or do not yet."""
-
-    pod: Pod
-    starts: bool
-
-
-@dataclass(frozen=True)
-class End:
-    """A pod ends."""
-
-    uid: str
-
-
-@dataclass(frozen=True)
-class Reboot:
-    """The kubelet restarts."""
-
-
-Event = Arrival | End | Reboot
-
-
-@st.composite
-def stories(draw: st.DrawFn) -> list[Event]:
-    found: list[Event] = []
-    for number in range(draw(st.integers(1, 5))):
-        found.append(Arrival(draw(pods(f"p{number}")), draw(st.booleans())))
-        if draw(st.integers(0, 3)) == 0:
-            found.append(End(f"p{draw(st.integers(0, number))}"))
-        if draw(st.booleans()):
-            found.append(Reboot())
-    return [*found, Reboot(), Reboot()]
-
-
-@dataclass(frozen=True)
-class Break:
-    """Where a law was broken first, and how."""
-
-    position: int
-    kind: str
-    pod: str = ""
-
-
-def first_break(node: Node, story: list[Event]) -> tuple[Break | None, set[str]]:
-    """Tell the story; return the first break, and the weaknesses that the node had shown by then."""
-    known: set[str] = set()
-    for position, what in enumerate(story):
-        known |= weaknesses(node)
-        if isinstance(what, Arrival):
-            node, decision = node.decide(what.pod)
-            if decision.endless:
-                return Break(position, f"endless: {decision.endless.defect}"), known
-            if decision.admitted and what.starts:
-                node = node.start_containers(what.pod.uid)
-        elif isinstance(what, End):
-            node, _ = node.remove(what.uid)
-        else:
-            found = node.restart()
-            if isinstance(found, StartRefusal):
-                return Break(position, f"refused: {found.message.split(' error:')[0]}"), known
-            if found[1].refused:
-                return Break(position, "a running pod is refused", found[1].refused[0].uid), known
-            if _changed(node, found[0]):
-                return Break(position, "a restart changes the state"), known
-            node = found[0]
-        known |= weaknesses(node)
-        for text in all_breaks(node):
-            return Break(position, text.split(":")[0]), known
-    return None, known
-
-
-def _changed(before: Node, after: Node) -> bool:
-    return (before.cpu, before.memory, before.providers.devices) != (after.cpu, after.memory, after.providers.devices)
-
-
-@settings(max_examples=80)
-@given(hardware(), configurations(), stories())
-def test_every_break_has_its_defect(hard: Hardware, config: KubeletConfig, story: list[Event]) -> None:
-    found, known = first_break(started(hard, config, frozenset()), story)
-    if found is None:
-        event("no break")
-        return
-    culprits = [
-        name
-        for name in sorted(FIXABLE_DEFECTS)
-        if first_break(started(hard, config, frozenset({name})), story)[0] != found
-    ]
-    if culprits:
-        event(f"{found.kind}: {', '.join(culprits)}")
-        return
-    # Nobody alone: all of them together, or a weakness without a name.
-    together, known = first_break(started(hard, config, FIXABLE_DEFECTS), story)
-    event(f"{found.kind}: {', '.join(sorted(known)) if together == found else 'several'}")
-    assert together != found or known
 
 
 @given(hard=hardware(), config=configurations(), data=st.data())

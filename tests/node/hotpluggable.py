@@ -51,10 +51,6 @@ def set_of(node: Node, uid: str, name: str = "a") -> str:
     return list_text(node.cpu.assignments[uid][name] if name else node.cpu.pods[uid])
 
 
-def init(name: str, cpu: str) -> object:
-    return container(name, cpu, kind=ContainerKind.INIT)
-
-
 def reusing(uid: str = "p") -> Pod:
     """Return a pod with an init container of two CPUs and an app of three, which takes over the two."""
     made = (container("init", "2", kind=ContainerKind.INIT), container("a", "3"))

@@ -13,7 +13,7 @@ from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.node import Node
 from mooring.engine.node.resizing import resize
-from mooring.engine.node.resources import Resize
+from mooring.engine.node.resources import Resize, retry_order
 
 CPUS_GATE = "InPlacePodVerticalScalingExclusiveCPUs"
 MEMORY_GATE = "InPlacePodVerticalScalingExclusiveMemory"
@@ -77,6 +77,15 @@ def resized(node: Node, asked: Pod) -> tuple[Node, Resize]:
     node, answer = resize(node, asked)
     assert answer.accepted, answer
     return node, answer
+
+
+def retry(node: Node) -> tuple[Node, tuple[Resize, ...]]:
+    """Try the deferred resizes again, in the kubelet's order."""
+    answers = []
+    for one in retry_order(node.waiting.values(), node.active):
+        node, answer = resize(node, one.pod)
+        answers.append(answer)
+    return node, tuple(answers)
 
 
 def cpus(node: Node, uid: str = "p", name: str = "a") -> str:

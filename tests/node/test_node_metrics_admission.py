@@ -1,8 +1,9 @@
-"""What the topology manager and the kubelet around it count of an admission; restarts, durations, observers."""
+"""The table of metrics and their series at the start; what an admission counts; restarts, durations, observers."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -13,12 +14,24 @@ import mooring.engine.node.metric_names as name
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.decision import Rejection, StartRefusal
 from mooring.engine.core.pod import Container, Pod, PodResources, QoS
+from mooring.engine.core.release import FeatureGates, resolve_gates
 from mooring.engine.cpumanager.facts import CPUsAssigned
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.node import Node
 from mooring.engine.node.facts import AdmissionBegun, AdmissionEndless, KubeletStarted
-from mooring.engine.node.metric_names import Histogram, labels, pod_admission, rejection, samples
+from mooring.engine.node.metric_names import (
+    DEVICES,
+    METRICS,
+    Histogram,
+    Metric,
+    MetricType,
+    labels,
+    pod_admission,
+    rejection,
+    samples,
+)
 from mooring.engine.node.metrics import Metrics, fold, observe_duration
+from mooring.engine.releases.gates import known_gates
 
 REQUESTS = "topology_manager_admission_requests_total"
 ERRORS = "topology_manager_admission_errors_total"
@@ -77,41 +90,41 @@ def test_a_failed_device_counts_as_any_other_provider() -> None:
     assert change == {REQUESTS: 1, ERRORS: 1, rejections("UnexpectedAdmissionError"): 1}
 
 
-def test_container_scope_counts_each_container() -> None:
-    metered = Metered(config(policy="single-numa-node"))
-    change = of_admission(metered.change(pod("a", container("one", "2"), shared("two"), container("three", "4"))))
-    assert change == {REQUESTS: 1, aligned("container"): 3, admissions("container_level"): 1}
+AFFINITY = rejections("TopologyAffinityError")
+COUNTED: dict[str, tuple[str, Pod, Numbers]] = {
+    "each container": (
+        "container",
+        pod("a", container("one", "2"), shared("two"), container("three", "4")),
+        {aligned("container"): 3, admissions("container_level"): 1},
+    ),
+    "up to the container that fails": (
+        "container",
+        pod("a", container("one", "2"), container("two", "10"), container("three", "2")),
+        {ERRORS: 1, aligned("container"): 1, not_aligned("container"): 1, AFFINITY: 1},
+    ),
+    "the pod once": (
+        "pod",
+        pod("a", container("one", "2"), container("two", "4")),
+        {aligned("pod"): 1, admissions("container_level"): 1},
+    ),
+    "the failure of the pod": (
+        "pod",
+        pod("b", container("one", "6"), container("two", "4")),
+        {ERRORS: 1, not_aligned("pod"): 1, AFFINITY: 1},
+    ),
+    "a pod with a partition": (
+        "pod",
+        pod_level("a", "4", "1Gi", container("one", "2"), shared("two")),
+        {aligned("pod"): 1, admissions("pod_and_container_level"): 1},
+    ),
+}
 
 
-def test_container_scope_counts_up_to_the_container_that_fails() -> None:
-    metered = Metered(config(policy="single-numa-node"))
-    asked = pod("a", container("one", "2"), container("two", "10"), container("three", "2"))
-    assert of_admission(metered.change(asked)) == {
-        REQUESTS: 1,
-        ERRORS: 1,
-        aligned("container"): 1,
-        not_aligned("container"): 1,
-        rejections("TopologyAffinityError"): 1,
-    }
-
-
-def test_pod_scope_counts_the_pod_once() -> None:
-    metered = Metered(config(policy="single-numa-node", scope="pod"))
-    change = of_admission(metered.change(pod("a", container("one", "2"), container("two", "4"))))
-    assert change == {REQUESTS: 1, aligned("pod"): 1, admissions("container_level"): 1}
-    assert of_admission(metered.change(pod("b", container("one", "6"), container("two", "4")))) == {
-        REQUESTS: 1,
-        ERRORS: 1,
-        not_aligned("pod"): 1,
-        rejections("TopologyAffinityError"): 1,
-    }
-
-
-def test_pods_with_a_partition_count_as_pods() -> None:
-    managers = {"PodLevelResourceManagers": True}
-    metered = Metered(config(policy="single-numa-node", scope="pod", gates=managers))
-    change = of_admission(metered.change(pod_level("a", "4", "1Gi", container("one", "2"), shared("two"))))
-    assert change == {REQUESTS: 1, aligned("pod"): 1, admissions("pod_and_container_level"): 1}
+@pytest.mark.parametrize(("scope", "asked", "change"), COUNTED.values(), ids=COUNTED)
+def test_a_scope_counts_its_containers_or_the_pod(scope: str, asked: Pod, change: Numbers) -> None:
+    gates = {"PodLevelResourceManagers": True}
+    metered = Metered(config(policy="single-numa-node", scope=scope, gates=gates))
+    assert of_admission(metered.change(asked)) == {REQUESTS: 1, **change}
 
 
 # Rejections.
@@ -251,3 +264,156 @@ def test_an_observation_on_a_bound_belongs_to_its_bucket() -> None:
 
 
 NODE = Node.fresh(machine(), config())
+
+
+ROWS = """
+cpu_manager_pinning_requests_total | counter | – | always
+cpu_manager_pinning_errors_total | counter | – | always
+cpu_manager_shared_pool_size_millicores | gauge | – | always
+cpu_manager_exclusive_cpu_allocation_count | gauge | – | always
+cpu_manager_allocation_per_numa | gauge | numa_node | always
+container_aligned_compute_resources_count | counter | scope, boundary | always
+container_aligned_compute_resources_failure_count | counter | scope, boundary | always
+memory_manager_pinning_requests_total | counter | – | always
+memory_manager_pinning_errors_total | counter | – | always
+topology_manager_admission_requests_total | counter | – | always
+topology_manager_admission_errors_total | counter | – | always
+topology_manager_admission_duration_ms | histogram | – | always
+admission_rejections_total | counter | reason | always
+resource_manager_allocations_total | counter | resource_name, source | PodLevelResourceManagers
+resource_manager_allocation_errors_total | counter | resource_name, source | PodLevelResourceManagers
+resource_manager_container_assignments_total | counter | resource_name, assignment_type | PodLevelResourceManagers
+pod_level_resources_admission_total | counter | config_mode, qos_class | PodLevelResources
+container_requested_resizes_total | counter | resource, requirement, operation | InPlacePodVerticalScaling
+pod_resize_duration_milliseconds | histogram | success | InPlacePodVerticalScaling
+pod_pending_resizes | gauge | reason, priority_bucket | InPlacePodVerticalScaling
+pod_infeasible_resizes_total | counter | reason_detail | InPlacePodVerticalScaling
+pod_in_progress_resizes | gauge | – | InPlacePodVerticalScaling
+pod_deferred_accepted_resizes_total | counter | retry_trigger | InPlacePodVerticalScaling
+pod_deferred_resize_duration_seconds | histogram | resolution, priority_bucket | InPlacePodVerticalScaling
+"""
+"""The kubelet's table: name, type, labels, gate."""
+
+ALWAYS: Numbers = {
+    "cpu_manager_exclusive_cpu_allocation_count": 0,
+    "cpu_manager_pinning_errors_total": 0,
+    "cpu_manager_pinning_requests_total": 0,
+    "cpu_manager_shared_pool_size_millicores": 0,
+    "memory_manager_pinning_errors_total": 0,
+    "memory_manager_pinning_requests_total": 0,
+    "pod_in_progress_resizes": 0,
+    "topology_manager_admission_errors_total": 0,
+    "topology_manager_admission_requests_total": 0,
+}
+"""Series without labels: they are there as soon as the metric is registered."""
+
+OF_CPUS: Numbers = {
+    'container_aligned_compute_resources_count{boundary="physical_cpu",scope="container"}': 0,
+    'container_aligned_compute_resources_count{boundary="uncore_cache",scope="container"}': 0,
+    'container_aligned_compute_resources_failure_count{boundary="physical_cpu",scope="container"}': 0,
+}
+"""What the static CPU policy creates."""
+
+OF_TOPOLOGY: Numbers = {
+    'container_aligned_compute_resources_count{boundary="numa_node",scope="container"}': 0,
+    'container_aligned_compute_resources_count{boundary="numa_node",scope="pod"}': 0,
+    'container_aligned_compute_resources_failure_count{boundary="numa_node",scope="container"}': 0,
+    'container_aligned_compute_resources_failure_count{boundary="numa_node",scope="pod"}': 0,
+}
+"""What the topology manager creates."""
+
+
+def row(metric: Metric) -> tuple[str, str, frozenset[str], str]:
+    return metric.name, metric.type.value, frozenset(metric.labels), metric.gate
+
+
+def test_the_table_is_the_kubelets() -> None:
+    expected = []
+    for line in ROWS.strip().splitlines():
+        name, kind, labels, gate = (part.strip() for part in line.split("|"))
+        named = frozenset() if labels == "–" else frozenset(labels.split(", "))
+        expected.append((f"kubelet_{name}", kind, named, "" if gate == "always" else gate))
+    assert [row(metric) for metric in METRICS if metric is not DEVICES] == expected
+
+
+def test_histograms_and_only_they_have_ascending_buckets() -> None:
+    for metric in METRICS:
+        assert (metric.type is MetricType.HISTOGRAM) == bool(metric.buckets)
+        assert all(left < right for left, right in pairwise(metric.buckets))
+
+
+@pytest.mark.parametrize(
+    ("metric", "count", "first", "last"),
+    [
+        ("topology_manager_admission_duration_ms", 15, 0.05, 819.2),
+        ("pod_resize_duration_milliseconds", 14, 10, 600000),
+        ("pod_deferred_resize_duration_seconds", 16, 5, 3600),
+    ],
+)
+def test_buckets_begin_and_end_where_the_kubelets_do(metric: str, count: int, first: float, last: float) -> None:
+    (found,) = [one for one in METRICS if one.name == f"kubelet_{metric}"]
+    assert (len(found.buckets), found.buckets[0], found.buckets[-1]) == (count, first, last)
+
+
+def gates(**configured: bool) -> FeatureGates:
+    resolved = resolve_gates(configured, known_gates("1.37"))
+    assert isinstance(resolved, FeatureGates)
+    return resolved
+
+
+def test_metrics_are_registered_with_their_gates() -> None:
+    by_default = {metric.gate for metric in METRICS if metric.is_registered(gates())}
+    assert by_default == {"", "PodLevelResources", "InPlacePodVerticalScaling"}
+    with_managers = gates(PodLevelResourceManagers=True)
+    assert all(metric.is_registered(with_managers) for metric in METRICS)
+    off = gates(
+        PodLevelResources=False,
+        PodLevelResourcesFixDefaulting=False,
+        PodLevelResourcesFixKubeletQOSClass=False,
+        InPlacePodLevelResourcesVerticalScaling=False,
+    )
+    assert {metric.gate for metric in METRICS if metric.is_registered(off)} == {"", "InPlacePodVerticalScaling"}
+
+
+def test_without_policies_only_series_without_labels_exist() -> None:
+    assert Metered(config(cpu="none")).numbers == ALWAYS
+
+
+def test_the_static_cpu_policy_creates_its_series_and_counts_its_pool() -> None:
+    pool = {"cpu_manager_shared_pool_size_millicores": 14000}
+    assert Metered(config()).numbers == {**ALWAYS, **OF_CPUS, **pool}
+
+
+@pytest.mark.parametrize("scope", ["container", "pod"])
+@pytest.mark.parametrize("policy", ["best-effort", "restricted", "single-numa-node"])
+def test_every_topology_policy_but_none_creates_its_series(policy: str, scope: str) -> None:
+    assert Metered(config(cpu="none", policy=policy, scope=scope)).numbers == {**ALWAYS, **OF_TOPOLOGY}
+
+
+def test_a_start_on_a_state_counts_what_it_holds() -> None:
+    before = Metered(config())
+    before.admit(pod("a", container("one", "2"), container("two", "8")))
+    held = before.node.cpu.assignments["a"]
+    assert (held["one"] | held["two"]).bit_count() == 10
+    restarted = before.node.restart(observer=before.observer)
+    assert isinstance(restarted, tuple)
+    found = before.numbers
+    assert found["cpu_manager_exclusive_cpu_allocation_count"] == 10
+    assert found["cpu_manager_shared_pool_size_millicores"] == 4000
+    assert found['cpu_manager_allocation_per_numa{numa_node="0"}'] == 2
+    assert found['cpu_manager_allocation_per_numa{numa_node="1"}'] == 8
+
+
+def test_without_pod_level_resources_admitted_pods_are_not_counted_by_them() -> None:
+    off = dict.fromkeys(
+        (
+            "PodLevelResources",
+            "PodLevelResourcesFixDefaulting",
+            "PodLevelResourcesFixKubeletQOSClass",
+            "InPlacePodLevelResourcesVerticalScaling",
+        ),
+        False,
+    )
+    metered = Metered(config(gates=off))
+    assert metered.admit(pod("a", container("main"))).admitted
+    assert not [series for series in metered.numbers if series.startswith("pod_level_resources_")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.node.metered import MetricsObserver
@@ -45,35 +46,28 @@ class Counted:
         return self[STARTED], self[COMPLETED], self[PENDING]
 
 
-def test_a_release_is_started_pending_and_completed() -> None:
+@pytest.mark.parametrize(
+    ("sizes", "seconds", "numbers", "exclusive"),
+    [
+        ([6], 0, (0, 0, 0), 6),
+        ([6, 3], 0, (1, 0, 3), 6),
+        ([6, 3], 5, (1, 1, 0), 3),
+        ([6, 3, 4], 0, (2, 0, 2), 6),
+        ([6, 3, 4, 7], 0, (2, 0, 0), 7),
+    ],
+    ids=["growth", "pending", "over", "another in its place", "growth in its place"],
+)
+def test_releases_are_started_completed_and_pending(
+    sizes: list[int], seconds: int, numbers: tuple[int, int, int], exclusive: int
+) -> None:
     counted = Counted()
     counted.admit(2)
-    counted.resize(6)
-    assert (counted.numbers, counted[EXCLUSIVE], counted[SHARED]) == ((0, 0, 0), 6, 9000)
-    counted.resize(3)
-    assert (counted.numbers, counted[EXCLUSIVE], counted[SHARED]) == ((1, 0, 3), 6, 9000)
-    counted.at(5)
-    assert (counted.numbers, counted[EXCLUSIVE], counted[SHARED]) == ((1, 1, 0), 3, 12000)
-
-
-def test_a_release_that_another_takes_the_place_of_is_not_pending_twice() -> None:
-    counted = Counted()
-    counted.admit(2)
-    counted.resize(6)
-    counted.resize(3)
-    counted.resize(4)
-    assert counted.numbers == (2, 0, 2)
-    counted.resize(7)
-    assert (counted.numbers, counted[EXCLUSIVE]) == ((2, 0, 0), 7)
-
-
-def test_a_pod_that_goes_takes_its_release_along() -> None:
-    counted = Counted()
-    counted.admit(2)
-    counted.resize(6)
-    counted.resize(3)
+    for size in sizes:
+        counted.resize(size)
+    counted.at(seconds)
+    assert (counted.numbers, counted[EXCLUSIVE], counted[SHARED]) == (numbers, exclusive, 1000 * (15 - exclusive))
     counted.node, _ = counted.node.remove("p", counted.heard)
-    assert (counted.numbers, counted[EXCLUSIVE], counted[SHARED]) == ((1, 0, 0), 0, 15000)
+    assert (counted[PENDING], counted[EXCLUSIVE], counted[SHARED]) == (0, 0, 15000)
 
 
 def test_a_resize_that_is_refused_in_the_end_counts_as_infeasible_and_nothing_else() -> None:

@@ -1,16 +1,29 @@
-"""Pods with resources of their own, in every scope (pod-level.md sections 1 to 4 and 7)."""
+"""Pods with resources of their own, in every scope and across a restart (pod-level.md)."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from tests.cpumanager.pods import amounts
 from tests.node.nodes import machine
 from tests.node.podlevel_nodes import INIT, ONE_THREAD, SIDECAR, container, cpus_of, fresh, managed, shared, whole
 
+from mooring.engine.core.bits import NUMAMask
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.decision import StartRefusal
+from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.devicemanager.state import Device
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import restart_kubelet, start_kubelet
+from mooring.engine.memorymanager.start import DIFFERENT
 from mooring.engine.node import Decision, Node, StartRefusedError
+from mooring.engine.node.settings import Settings, build_settings
+from mooring.engine.topologymanager.hints import Hints
 
 MIXED = whole("4", container("own", "2"), shared("rest"))
 
@@ -62,20 +75,6 @@ def test_more_than_the_pod_has_is_not_refused_where_nobody_shares() -> None:
 def test_nothing_is_reused_from_init_containers_in_pod_scope() -> None:
     pod = whole("5", container("i", "4", kind=INIT), container("a", "4"), container("b", "1"))
     assert cpus_of(admitted(fresh(managed()), pod)) == {"i": "1-4", "a": "1-4", "b": "5", "": "1-5"}
-
-
-def test_everything_comes_back_with_the_pod() -> None:
-    node = fresh(managed(memory=True), machine(2, 4))
-    busy = admitted(node, MIXED)
-    assert busy.memory.pods
-    after, removal = busy.remove("pod")
-    assert (after.cpu, after.memory.nodes, after.memory.assignments, after.memory.pods) == (
-        node.cpu,
-        node.memory.nodes,
-        {},
-        {},
-    )
-    assert len(removal.released) == 4
 
 
 # Failing half way.
@@ -133,3 +132,226 @@ def test_devices_of_a_pod_in_pod_scope_are_not_taken_at_its_admission() -> None:
         node, decision = node.admit(whole("2", Container("c", limits=limits, requests=limits), uid=uid))
         assert decision.admitted
         assert decision.devices == {}
+
+
+TWO = machine(2, 4)
+EIGHT = machine(1, 8, threads=1)
+"""CPUs 0 to 7 of one node, the machine of the later kubelet's own cases."""
+THREE = whole("3", container("own", "2"), shared("rest"))
+POLICIES = ("best-effort", "restricted", "single-numa-node")
+
+
+def settings(kubelet: KubeletConfig, info: MachineInfo = TWO, *fixed: str) -> Settings:
+    found = build_settings(kubelet, MooringConfig(fixed_defects=frozenset(fixed)), info)
+    assert isinstance(found, Settings)
+    return found
+
+
+def running(kubelet: KubeletConfig, *pods: Pod, info: MachineInfo = TWO, fixed: tuple[str, ...] = ()) -> Node:
+    node = fresh(kubelet, info, *fixed)
+    for pod in pods:
+        node, decision = node.admit(pod)
+        assert decision.admitted, decision.message
+    return node
+
+
+def restarted(node: Node, other: Settings | None = None) -> tuple[Node, tuple[Decision, ...]]:
+    found = node.restart(other)
+    assert isinstance(found, tuple), found
+    return found[0], found[1].decisions
+
+
+def refusal(node: Node, other: Settings | None = None) -> str:
+    found = node.restart(other)
+    assert isinstance(found, StartRefusal), found
+    return found.message
+
+
+# The defect.
+
+
+def test_the_kubelet_charges_memory_twice_and_then_refuses_its_own_file() -> None:
+    kubelet = replace(managed(memory=True), cpu_manager_policy="none", reserved_system_cpus="")
+    pod = whole("3", container("own", "2"), shared("rest"), memory="3Gi")
+    node, (decision,) = restarted(running(kubelet, pod, info=EIGHT))
+    assert decision.pod_hints == {}  # 1 GiB of the first container against 3 GiB of the pod: no opinion
+    assert decision.admitted
+    assert node.memory.nodes[0].memory["memory"].reserved == 6 * 2**30
+    assert refusal(node) == f"start memory manager error: {DIFFERENT}"
+    removed, _ = node.remove("pod")
+    assert removed.memory.nodes[0].memory["memory"].reserved == 3 * 2**30
+
+
+# Fixed.
+
+FIX = ("pod-restart",)
+SHAPES = {
+    "mixed": THREE,
+    "own": whole("3", container("a", "2"), container("b", "1")),
+    "shared": whole("3", shared("a"), shared("b")),
+    "less": whole("4", container("a", "2")),
+    "init": whole("4", container("i", "3", kind=INIT), shared("j", INIT), container("a", "1"), shared("b")),
+    "sidecars": whole(
+        "5",
+        container("s", "1", kind=SIDECAR),
+        shared("i", INIT),
+        shared("t", SIDECAR),
+        container("a", "2"),
+        shared("b"),
+    ),
+    "fraction": whole("2500m", container("a", "2"), shared("b")),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_fixed_a_restart_changes_nothing(policy: str, name: str) -> None:
+    node = running(managed(policy, memory=True), SHAPES[name], fixed=FIX)
+    after, decisions = restarted(node)
+    assert [decision.admitted for decision in decisions] == [True]
+    assert (after.cpu, after.memory, after.active) == (node.cpu, node.memory, node.active)
+    assert decisions[0].affinity == node.stored_hints["pod"]
+    again, _ = restarted(after)
+    assert (again.cpu, again.memory) == (node.cpu, node.memory)
+    removed, _ = again.remove("pod")
+    assert removed.cpu == fresh(managed(policy, memory=True), TWO).cpu
+    assert removed.memory.nodes == removed.settings.memory.default_nodes if removed.settings.memory else False
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_fixed_the_state_files_stay_as_they_are(name: str) -> None:
+    mooring = MooringConfig(fixed_defects=frozenset(FIX))
+    start = start_kubelet(TWO, managed("restricted", memory=True), mooring, StateTexts())
+    assert isinstance(start, Kubelet)
+    kubelet, decision = start.admit(SHAPES[name])
+    assert decision.admitted
+    again = restart_kubelet(kubelet)
+    assert isinstance(again, Kubelet)
+    after, readmission = again.readmit([SHAPES[name]])
+    assert readmission.refused == ()
+    assert after.files == kubelet.files
+
+
+def test_fixed_hints_come_from_what_the_pod_has() -> None:
+    pods = [whole("6", container("a", "6"), uid="first"), THREE]
+    node = running(managed(), *pods, fixed=FIX)
+    _, decisions = restarted(node)
+    # Node 0 has one CPU left: THREE lies on node 1.
+    assert decisions[1].pod_hints == {"cpu": Hints((NUMAMask(0b10),), (NUMAMask(0b11),))}
+
+
+def torn(pod: Pod, cpus: str, **sets: str) -> Node:
+    """Return a node on which a write was cut short: the pod has its CPUs, and only some containers have theirs."""
+    node = fresh(managed(), EIGHT, *FIX)
+    bubble = CPUSet.parse(cpus).mask
+    held = {name: CPUSet.parse(text).mask for name, text in sets.items()}
+    state = replace(
+        node.cpu,
+        default=node.cpu.default & ~bubble,
+        assignments={pod.uid: held} if held else {},
+        pods={pod.uid: bubble},
+    )
+    return replace(node, providers=replace(node.providers, cpu=state)).adopt([pod])
+
+
+PAIR = whole("3", container("c1", "2"), shared("c2"))
+SIDECARS = whole("6", container("s1", "2", kind=SIDECAR), container("s2", "2", kind=SIDECAR), container("c1", "2"))
+
+
+@pytest.mark.parametrize(
+    ("pod", "cpus", "kept", "expected"),
+    [
+        # The later kubelet's own cases (spec: pod-level.md section 6).
+        (PAIR, "1-3", {"c1": "1-2"}, {"c1": "1-2", "c2": "3"}),
+        (SIDECARS, "1-6", {"s1": "1-2"}, {"s1": "1-2", "s2": "3-4", "c1": "5-6"}),
+        (SIDECARS, "1-6", {"s1": "3-4"}, {"s1": "3-4", "s2": "1-2", "c1": "5-6"}),
+        (PAIR, "1-3", {}, {"c1": "1-2", "c2": "3"}),
+        (PAIR, "5-7", {}, {"c1": "5-6", "c2": "7"}),
+        (PAIR, "5-7", {"c1": "6-7", "c2": "5"}, {"c1": "6-7", "c2": "5"}),
+    ],
+)
+def test_fixed_what_is_stored_is_kept_and_completed(
+    pod: Pod, cpus: str, kept: Mapping[str, str], expected: Mapping[str, str]
+) -> None:
+    node, (decision,) = restarted(torn(pod, cpus, **kept))
+    assert decision.admitted
+    assert cpus_of(node) == {**expected, "": cpus}
+    assert node.shared_pool == CPUSet.parse("0-7") - CPUSet.parse(cpus)
+
+
+@pytest.mark.parametrize(
+    ("pod", "cpus", "kept"),
+    [
+        (PAIR, "5-7", {"c2": "7"}),  # the first one is missing
+        (PAIR, "5-7", {"c1": "5-7"}),  # another number than it asks for
+        (PAIR, "5-7", {"c1": "5-6", "c2": "6-7"}),  # a sharer with CPUs of its neighbour
+        (PAIR, "4-7", {"c1": "4-5", "c2": "6-7"}),  # the pod has another number than it asks for
+        (SIDECARS, "2-7", {"s1": "2-3", "s2": "3-4"}),  # two owners
+    ],
+)
+def test_fixed_everything_else_begins_anew(pod: Pod, cpus: str, kept: Mapping[str, str]) -> None:
+    node, (decision,) = restarted(torn(pod, cpus, **kept))
+    assert decision.admitted
+    assert cpus_of(node) == cpus_of(running(managed(), pod, info=EIGHT))
+    assert node.cpu == running(managed(), pod, info=EIGHT).cpu
+    assert decision.pod_hints == {"cpu": Hints((NUMAMask(1),))}
+
+
+def test_fixed_a_pod_that_grew_gets_its_new_number() -> None:
+    node = running(managed("restricted", memory=True), THREE, info=TWO, fixed=FIX)
+    grown = whole("5", container("own", "2"), shared("rest"), memory="6Gi")
+    after, (decision,) = restarted(replace(node, active={"pod": grown}))
+    assert decision.admitted
+    assert after.cpu == running(managed("restricted"), grown).cpu
+    assert after.memory == running(managed("restricted", memory=True), grown).memory
+
+
+def test_fixed_a_pod_that_finds_no_room_again_keeps_what_it_has_until_it_goes() -> None:
+    node = running(managed("restricted"), THREE, info=EIGHT, fixed=FIX)
+    grown = whole("9", container("own", "2"), shared("rest"))
+    after, (decision,) = restarted(replace(node, active={"pod": grown}))
+    assert not decision.admitted
+    assert after.cpu == node.cpu
+    assert after.remove("pod")[0].cpu == fresh(managed(), EIGHT).cpu
+
+
+# Scopes.
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_from_pod_scope_to_container_scope_everybody_keeps_everything(policy: str) -> None:
+    node = running(managed(policy, memory=True), SHAPES["init"], fixed=FIX)
+    other = settings(managed(policy, "container", memory=True), TWO, *FIX)
+    after, decisions = restarted(node, other)
+    assert [decision.admitted for decision in decisions] == [True]
+    assert (after.cpu, after.memory) == (node.cpu, node.memory)
+    back, _ = restarted(after, node.settings)
+    assert (back.cpu, back.memory) == (node.cpu, node.memory)
+
+
+def test_from_container_scope_to_pod_scope_the_pod_begins_anew() -> None:
+    node = running(managed("restricted", "container", memory=True), SHAPES["own"], fixed=FIX)
+    assert "" not in cpus_of(node)
+    after, (decision,) = restarted(node, settings(managed("restricted", memory=True), TWO, *FIX))
+    assert decision.admitted
+    fresh_one = running(managed("restricted", memory=True), SHAPES["own"])
+    assert (after.cpu, after.memory) == (fresh_one.cpu, fresh_one.memory)
+    removed, _ = after.remove("pod")
+    assert removed.cpu == fresh(managed(), TWO).cpu
+
+
+# The gate.
+
+
+def gate_off(policy: str = "restricted", scope: str = "pod", **more: bool) -> KubeletConfig:
+    return managed(policy, scope, gates={"PodLevelResourceManagers": False}, **more)
+
+
+@pytest.mark.parametrize("fixed", [(), FIX])
+def test_switched_off_the_pods_own_set_is_forgotten(fixed: tuple[str, ...]) -> None:
+    divided = running(managed("restricted"), SHAPES["own"], fixed=fixed)
+    after, (decision,) = restarted(divided, settings(gate_off(), TWO, *fixed))
+    assert decision.admitted
+    assert after.cpu.assignments == divided.cpu.assignments
+    assert after.cpu.pods == {}
+    assert after.remove("pod")[0].cpu == fresh(gate_off(), TWO).cpu

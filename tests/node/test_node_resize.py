@@ -6,15 +6,30 @@ from dataclasses import replace
 
 import pytest
 from tests.node.nodes import GIB, machine
-from tests.node.resizable import SIXTEEN, TEN_CORES, config, cpus, pod, refused_with, resized, started, with_pods
+from tests.node.resizable import (
+    CPUS_GATE,
+    EXTENDED,
+    MEMORY_GATE,
+    SIXTEEN,
+    TEN_CORES,
+    config,
+    cpus,
+    pod,
+    refused_with,
+    resized,
+    retry,
+    started,
+    with_pods,
+)
 
+from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import Rejection
 from mooring.engine.core.moment import SECOND, Moment
 from mooring.engine.core.pod import Pod, PodResources, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.node import Node
-from mooring.engine.node.resizing import reconcile, resize, resize_state, retry
+from mooring.engine.node.resizing import reconcile, resize, resize_state
 from mooring.engine.node.resources import DEFERRED, IN_PROGRESS, INFEASIBLE, PENDING, Waiting, retry_order
 
 
@@ -39,15 +54,6 @@ def test_whole_cores_stay_whole_and_half_ones_are_refused() -> None:
         "CPUs per core = 2"
     )
     assert refused_with(node, pod(20))[2] == message
-
-
-def test_growth_without_room_is_infeasible_and_what_was_there_stays() -> None:
-    node = with_pods(started(SIXTEEN, config()), pod(2))
-    message = (
-        "ResizeAllocateCPUs Error: Skip resize, unable to resize container exclusively allocated pool, (podUID = p, "
-        "containerName = a, topologyError = not enough cpus available to satisfy request: requested=14, available=13)"
-    )
-    assert refused_with(node, pod(16)) == (INFEASIBLE, "resizeAllocateCPUsError", message)
 
 
 TWO_NODES = machine(2, 4, threads=1)
@@ -220,3 +226,116 @@ def test_pods_with_resources_of_their_own_keep_their_cpus() -> None:
     held = node.cpu
     node, _ = resized(node, replace(pod(4), resources=level.resources))
     assert node.cpu == held
+
+
+STATIC_CPUS = 'Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"'
+STATIC_MEMORY = 'Resize is infeasible for Guaranteed Pods alongside Memory Manager policy "Static"'
+NONE = frozenset[str]()
+
+
+def without(kubelet: KubeletConfig, *gates: str) -> KubeletConfig:
+    return replace(kubelet, feature_gates={**kubelet.feature_gates, **dict.fromkeys(gates, False)})
+
+
+def level(pod: Pod, cpu: str) -> Pod:
+    """Return a pod with resources of its own."""
+    whole = {"cpu": Quantity.parse(cpu), "memory": Quantity.parse("4Gi")}
+    return replace(pod, resources=PodResources(whole, whole))
+
+
+BY_CPUS = ("guaranteed_pod_cpu_manager_static_policy", STATIC_CPUS)
+BY_MEMORY = ("guaranteed_pod_memory_manager_static_policy", STATIC_MEMORY)
+SKIPPED = "inconsistentCPUAllocation Error: Skip resize, Not allowed to move a container from"
+INTO_THE_POOL = (
+    "inconsistentCPUAllocationError",
+    f"{SKIPPED} exclusively allocated pool to shared pool, not allowed (requested CPUs = 1500m, allocated CPUs = 2)",
+)
+OUT_OF_THE_POOL = (
+    "inconsistentCPUAllocationError",
+    f"{SKIPPED} shared pool to exclusively allocated pool, (requested CPUs = 2, allocated CPUs = 1500m)",
+)
+NO_ROOM = (
+    "resizeAllocateCPUsError",
+    (
+        "ResizeAllocateCPUs Error: Skip resize, unable to resize container exclusively allocated pool, (podUID = p, "
+        "containerName = a, topologyError = not enough cpus available to satisfy request: requested=14, available=13)"
+    ),
+)
+LEVEL_GATE = "InPlacePodLevelResourcesVerticalScaling"
+NO_CPUS, NO_MEMORY = without(config(), CPUS_GATE), without(config(memory=True), MEMORY_GATE)
+REFUSED: dict[str, tuple[KubeletConfig, Pod, Pod, tuple[str, str]]] = {
+    # Kubelet v1.37.1.
+    "exclusive CPUs": (NO_CPUS, pod(2), pod(4), BY_CPUS),
+    "exclusive CPUs and memory": (NO_CPUS, pod(2), pod(4, gib=2), BY_CPUS),
+    "shared CPUs": (NO_CPUS, pod("1500m"), pod(4), BY_CPUS),
+    "shared CPUs and memory": (NO_CPUS, pod("1500m"), pod(4, gib=2), BY_CPUS),
+    "memory": (NO_MEMORY, pod(2), pod(2, gib=2), BY_MEMORY),
+    "memory and CPUs": (NO_MEMORY, pod(2), pod(4, gib=2), BY_MEMORY),
+    "CPUs are looked at before memory": (without(NO_MEMORY, CPUS_GATE), pod(2), pod(4, gib=2), BY_CPUS),
+    "pod-level resources": (
+        without(NO_CPUS, LEVEL_GATE),
+        level(pod(2), "4"),
+        level(pod(4), "6"),
+        ("plr_feature_gate_off", f"{LEVEL_GATE} is disabled"),
+    ),
+    # KEP-5554.
+    "exclusive CPUs do not become shared": (config(), pod(2), pod("1500m"), INTO_THE_POOL),
+    "shared CPUs do not become exclusive": (config(), pod("1500m"), pod(2), OUT_OF_THE_POOL),
+    "growth without room": (config(), pod(2), pod(16), NO_ROOM),
+}
+
+
+@pytest.mark.parametrize(("kubelet", "before", "asked", "expected"), REFUSED.values(), ids=REFUSED)
+def test_what_can_never_be_resized(kubelet: KubeletConfig, before: Pod, asked: Pod, expected: tuple[str, str]) -> None:
+    node = with_pods(started(SIXTEEN, kubelet, EXTENDED if kubelet == config() else NONE), before)
+    assert refused_with(node, asked) == (INFEASIBLE, *expected)
+
+
+STRICT_POD = level(pod(2), "4")
+FREE: dict[str, tuple[KubeletConfig, Pod, Pod]] = {
+    "memory of exclusive CPUs": (NO_CPUS, pod(2), pod(2, gib=2)),
+    "memory of shared CPUs": (NO_CPUS, pod("1500m"), pod("1500m", gib=2)),
+    "CPUs beside memory": (NO_MEMORY, pod(2), pod(4)),
+    "Burstable": (NO_CPUS, pod(2, qos=QoS.BURSTABLE), pod(4, qos=QoS.BURSTABLE)),
+    "another policy": (replace(NO_CPUS, cpu_manager_policy="none"), pod(2), pod(4)),
+    "the pod's own amounts alone": (NO_CPUS, STRICT_POD, level(STRICT_POD, "6")),
+    "shared CPUs stay shared": (config(), pod("1500m"), pod("2500m")),
+}
+
+
+@pytest.mark.parametrize(("kubelet", "before", "asked"), FREE.values(), ids=FREE)
+def test_what_the_policies_do_not_look_at_is_free(kubelet: KubeletConfig, before: Pod, asked: Pod) -> None:
+    resized(with_pods(started(SIXTEEN, kubelet, EXTENDED if kubelet == config() else NONE), before), asked)
+
+
+def test_the_same_amount_in_other_words_is_no_change() -> None:
+    node = with_pods(started(SIXTEEN, NO_CPUS, NONE), pod(2))
+    assert resize(node, pod("2000m"))[1].rejection is None
+
+
+def test_nothing_goes_below_the_baseline() -> None:
+    node, _ = resized(with_pods(started(SIXTEEN, config()), pod(2)), pod(4))
+    message = (
+        "prohibitedCPUAllocation Error: Skip resize, Not allowed to reduce container exclusively allocated pool below "
+        "original, (requested CPUs = 1, allocated CPUs = 4, original CPUs = 2, guaranteed CPUs = 1)"
+    )
+    assert refused_with(node, pod(1)) == (INFEASIBLE, "prohibitedCPUAllocationError", message)
+    assert cpus(node) == "1-4"
+
+
+def test_a_container_without_a_baseline_is_left_alone() -> None:
+    """A state file that a kubelet without the gate wrote."""
+    node = with_pods(started(SIXTEEN, config()), pod(2))
+    node = replace(node, providers=replace(node.providers, cpu=replace(node.cpu, baselines={})))
+    message = (
+        "getOriginalCPUSet Error: Skip resize, unable to get PromisedCPUSet, nothing to be done, "
+        "(podUID = p, containerName a)"
+    )
+    assert refused_with(node, pod(4)) == (INFEASIBLE, "getOriginalCPUSetError", message)
+
+
+def test_containers_that_stay_as_they_are_refuse_nothing() -> None:
+    """The proposal's text for an equal number would forbid every resize of a pod with two containers."""
+    node = with_pods(started(SIXTEEN, config()), pod(2), pod(2, 3, uid="q"))
+    node, _ = resized(node, pod(2, 4, uid="q"))
+    assert (cpus(node, "q"), cpus(node, "q", "b")) == ("3-4", "5-8")

@@ -15,7 +15,7 @@ from mooring.engine.core.decision import StartRefusal
 from mooring.engine.core.release import MANAGER_GATES, SWITCHES, FeatureGates, Stage, resolve_gates
 from mooring.engine.cpumanager.options import OPTION_GROUPS
 from mooring.engine.node.settings import Settings, build_settings
-from mooring.engine.releases import catalog
+from mooring.engine.releases.catalog import RELEASES
 from mooring.engine.releases.gates import GATE_NEEDS, cpu_option_groups, known_gates, topology_option_groups
 from mooring.engine.releases.rule import RELEASE_NAMES
 from mooring.inputs.configuration.kubelet_config import kubelet_config
@@ -23,7 +23,7 @@ from mooring.inputs.machines.compact import parse_compact
 
 POD_LEVEL = "PodLevelResources"
 V137 = known_gates("1.37")
-RELEASES = pytest.mark.parametrize("release", RELEASE_NAMES)
+EACH = pytest.mark.parametrize("release", RELEASE_NAMES)
 
 READ = {
     "1.31": (167, "8847a349da9a"),
@@ -48,7 +48,7 @@ def test_every_gate_of_the_managers_and_both_switches_are_known() -> None:
     assert MANAGER_GATES | set(SWITCHES.values()) <= set(V137.gates)
 
 
-@RELEASES
+@EACH
 def test_the_names_of_gates_count_not_those_of_their_constants(release: str) -> None:
     gates = set(known_gates(release).gates)
     assert {"CustomCPUCFSQuotaPeriod", "RuntimeClassInImageCriApi"} <= gates
@@ -56,13 +56,13 @@ def test_the_names_of_gates_count_not_those_of_their_constants(release: str) -> 
     assert [name for name in gates if not re.fullmatch(r"[A-Z][A-Za-z0-9]+", name)] == []
 
 
-@RELEASES
+@EACH
 def test_no_switch_reaches_a_locked_gate(release: str) -> None:
     gates = known_gates(release).gates
     assert [name for name, gate in gates.items() if gate.locked and gate.stage in SWITCHES] == []
 
 
-@RELEASES
+@EACH
 def test_every_need_is_a_gate_of_the_same_release_and_none_needs_itself(release: str) -> None:
     gates = known_gates(release).gates
     for name, gate in gates.items():
@@ -71,13 +71,13 @@ def test_every_need_is_a_gate_of_the_same_release_and_none_needs_itself(release:
         assert not gate.needs or release >= "1.35"
 
 
-@RELEASES
+@EACH
 def test_the_defaults_meet_every_need(release: str) -> None:
     known = known_gates(release)
     assert text_of(resolve_gates({}, known)) == FeatureGates({name: gate.default for name, gate in known.gates.items()})
 
 
-@RELEASES
+@EACH
 def test_the_gates_of_a_release_are_those_that_were_read_in_its_sources(release: str) -> None:
     known = known_gates(release)
     lines = [
@@ -193,7 +193,7 @@ def test_the_managers_own_table_is_that_of_the_newest_release() -> None:
 def test_an_empty_map_of_options_needs_the_gate_too(field: str, text: str) -> None:
     """The kubelet asks whether there is a map, not whether something is in it (cmd/kubelet/app/server.go, run)."""
     off = {"CPUManagerPolicyOptions": False, "TopologyManagerPolicyOptions": False}
-    older = MooringConfig(release=catalog.RELEASES["1.32"])
+    older = MooringConfig(release=RELEASES["1.32"])
     empty = kubelet_config({field: {}, "featureGates": off}, source="test")
     assert build_settings(empty, older, MACHINE.info) == StartRefusal("options", text)
     absent = kubelet_config({field: None, "featureGates": off}, source="test")

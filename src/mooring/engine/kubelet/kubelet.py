@@ -204,11 +204,6 @@ class Kubelet:
         node, decision, infeasible = resizing.ask_managers(self.node, pod)
         return self._after(node), decision, infeasible
 
-    def retry(self, observer: Observer | None = None) -> tuple[Kubelet, tuple[Resize, ...]]:
-        """Try the deferred resizes again and write the files."""
-        node, answers = resizing.retry(self.node, observer)
-        return self._after(node), answers
-
     def reconcile(self, observer: Observer | None = None, spared: Collection[tuple[str, str]] = ()) -> Kubelet:
         """Release the CPUs whose scale-down delay is over, and write the files.
 

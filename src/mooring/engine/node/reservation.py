@@ -1,7 +1,8 @@
 """What the node keeps for the system, and what is left for pods.
 
 Source: kubelet v1.37.1, cmd/kubelet/app/server.go, pkg/kubelet/eviction/helpers.go,
-cm/node_container_manager_linux.go; spec: configuration.md section 5.
+cm/node_container_manager_linux.go; spec: configuration.md section 5. What of it is checked before the machine is read:
+pkg/kubelet/apis/config/validation; spec: configuration.md section 3.
 """
 
 from __future__ import annotations
@@ -9,18 +10,19 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import reduce
 from typing import Any
 
 from mooring.engine.core.config import KubeletConfig
-from mooring.engine.core.cpuset import CPUSet, CPUTooLargeError
+from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError, CPUTooLargeError
 from mooring.engine.core.decision import Cause, Fault
 from mooring.engine.core.gotext import INT64_MAX, duration_text, int64, quote
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError, written
 from mooring.engine.core.release import NEWEST_RULES, ReleaseRules
 from mooring.engine.core.topology import Topology
+from mooring.engine.node.validation_fields import Given
 from mooring.lazy import dataclass, replace
 
 DEFAULT_EVICTION_HARD: Mapping[str, str] = {
@@ -304,3 +306,49 @@ def _quantity(text: str) -> Quantity:
         return Quantity.parse(text)
     except QuantitySyntaxError as error:
         raise _Refused(str(error)) from None
+
+
+def reserved_cpus_errors(given: Given) -> Iterator[str]:
+    """Check reservedSystemCPUs, before the machine is read."""
+    config = given.config
+    text = config.reserved_system_cpus
+    if not text:
+        return
+    if config.system_reserved_cgroup or config.kube_reserved_cgroup:
+        yield (
+            "can't use reservedSystemCPUs (--reserved-cpus) with systemReservedCgroup (--system-reserved-cgroup) "
+            "or kubeReservedCgroup (--kube-reserved-cgroup)"
+        )
+    try:
+        CPUSet.parse(text)
+    except CPUTooLargeError:
+        return
+    except CPUSetSyntaxError as error:
+        yield f"unable to parse reservedSystemCPUs (--reserved-cpus) {text}, error: {error}"
+
+
+def reserved_memory_errors(given: Given) -> Iterator[str | Fault]:
+    """Check reservedMemory, before the machine is read."""
+    seen: set[tuple[int, str]] = set()
+    for entry in given.config.reserved_memory:
+        for resource in sorted(entry.limits):
+            if resource != "memory" and not resource.startswith("hugepages-"):
+                yield (
+                    f"the limit type {quote(resource)} for NUMA node {entry.numa_node} is not supported, "
+                    "only [memory hugepages-<HugePageSize>] is accepted"
+                )
+            try:
+                is_zero = Quantity.parse(entry.limits[resource]).is_zero
+            except QuantitySyntaxError:
+                is_zero = False
+            if is_zero:
+                text = f"reserved memory may not be zero for NUMA node {entry.numa_node} and resource {quote(resource)}"
+                yield Fault(text, field="reservedMemory", names=(resource,), node=entry.numa_node)
+            key = (entry.numa_node, resource)
+            if key in seen:
+                text = (
+                    f"the reserved memory has a duplicate value for NUMA node {entry.numa_node} "
+                    f"and resource {quote(resource)}"
+                )
+                yield Fault(text, field="reservedMemory", names=(resource,), node=entry.numa_node)
+            seen.add(key)

@@ -10,8 +10,8 @@ sections 1 and 4.
 
 A node whose pods are resized.
 
-Functions beside :class:`~mooring.engine.node.node.Node`, as values in and values out: a resize, the retry of those
-that wait, and the reconciliation that ends scale-down delays.
+Functions beside :class:`~mooring.engine.node.node.Node`, as values in and values out: a resize, and the reconciliation
+that ends scale-down delays. When those that wait are tried again, :mod:`mooring.engine.kubelet.events` says.
 
 Source: kubelet v1.37.1, pkg/kubelet/allocation; KEP-1287, KEP-5554, KEP-6122; spec: resize.md sections 1 to 5.
 """
@@ -273,15 +273,6 @@ def _refused(
         observer(ResizeRefused(pod.uid, reason, rejection.reason, rejection.message))
     events = (f"Resize{reason}",) if is_new or (before is not None and before.pod != pod) else ()
     return after, replace(resize_state(after, pod.uid), events=events)
-
-
-def retry(node: Node, observer: Observer | None = None) -> tuple[Node, tuple[resources.Resize, ...]]:
-    """Try the deferred resizes again, as the kubelet does when a pod came, went or changed, and every few minutes."""
-    answers = []
-    for one in resources.retry_order(node.waiting.values(), node.active):
-        node, answer = resize(node, one.pod, observer)
-        answers.append(answer)
-    return node, tuple(answers)
 
 
 def reconcile(node: Node, observer: Observer | None = None, spared: Collection[tuple[str, str]] = ()) -> Node:

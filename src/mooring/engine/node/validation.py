@@ -12,12 +12,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from mooring.engine.core.config import KubeletConfig
-from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError, CPUTooLargeError
 from mooring.engine.core.decision import Cause, Fault
 from mooring.engine.core.gotext import duration_text, float_text, quote
-from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
 from mooring.engine.core.release import NEWEST, FeatureGates, Release
 from mooring.engine.node import validation_fields as checks
+from mooring.engine.node.reservation import reserved_cpus_errors, reserved_memory_errors
 from mooring.engine.node.validation_fields import Given, StartCheck, number_check, range_check
 from mooring.engine.topologymanager.merge import POLICIES
 from mooring.lazy import replace
@@ -114,50 +113,6 @@ def _log_query_errors(given: Given) -> Iterator[str]:
         yield "enableSystemLogHandler is required for enableSystemLogQuery"
 
 
-def _reserved_cpus_errors(given: Given) -> Iterator[str]:
-    config = given.config
-    text = config.reserved_system_cpus
-    if not text:
-        return
-    if config.system_reserved_cgroup or config.kube_reserved_cgroup:
-        yield (
-            "can't use reservedSystemCPUs (--reserved-cpus) with systemReservedCgroup (--system-reserved-cgroup) "
-            "or kubeReservedCgroup (--kube-reserved-cgroup)"
-        )
-    try:
-        CPUSet.parse(text)
-    except CPUTooLargeError:
-        return
-    except CPUSetSyntaxError as error:
-        yield f"unable to parse reservedSystemCPUs (--reserved-cpus) {text}, error: {error}"
-
-
-def _reserved_memory_errors(given: Given) -> Iterator[str | Fault]:
-    seen: set[tuple[int, str]] = set()
-    for entry in given.config.reserved_memory:
-        for resource in sorted(entry.limits):
-            if resource != "memory" and not resource.startswith("hugepages-"):
-                yield (
-                    f"the limit type {quote(resource)} for NUMA node {entry.numa_node} is not supported, "
-                    "only [memory hugepages-<HugePageSize>] is accepted"
-                )
-            try:
-                is_zero = Quantity.parse(entry.limits[resource]).is_zero
-            except QuantitySyntaxError:
-                is_zero = False
-            if is_zero:
-                text = f"reserved memory may not be zero for NUMA node {entry.numa_node} and resource {quote(resource)}"
-                yield Fault(text, field="reservedMemory", names=(resource,), node=entry.numa_node)
-            key = (entry.numa_node, resource)
-            if key in seen:
-                text = (
-                    f"the reserved memory has a duplicate value for NUMA node {entry.numa_node} "
-                    f"and resource {quote(resource)}"
-                )
-                yield Fault(text, field="reservedMemory", names=(resource,), node=entry.numa_node)
-            seen.add(key)
-
-
 _ROUTINE: Final = "checks objects of another API"
 
 CHECKS: Final[tuple[StartCheck, ...]] = (
@@ -215,8 +170,8 @@ CHECKS: Final[tuple[StartCheck, ...]] = (
         "1.33",
         "patterns of images are not checked here",
     ),
-    StartCheck("reservedSystemCPUs", _reserved_cpus_errors),
-    StartCheck("reservedMemory", _reserved_memory_errors),
+    StartCheck("reservedSystemCPUs", reserved_cpus_errors),
+    StartCheck("reservedMemory", reserved_memory_errors),
     StartCheck("failCgroupV1 singleProcessOOMKill", note="the cgroup version is unknown"),
     StartCheck("userNamespaces.idsPerPod", checks.ids_per_pod_errors, "1.33"),
     StartCheck("showHiddenMetricsForVersion logging tracing", note=_ROUTINE),
