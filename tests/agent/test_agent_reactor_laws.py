@@ -516,8 +516,8 @@ class ResizedLives(RuleBasedStateMachine):
         self._connect()
         self.run_pod([1, 1], grace)
         self.run_pod([], None)
-        for container in self._own():
-            self._resize(container, 3)
+        for container in self.own():
+            self.ask(container, 3)
 
     def _connect(self) -> None:
         self.agent = SimulatedAgent(self.world, self.runtime, self.disk)
@@ -543,20 +543,20 @@ class ResizedLives(RuleBasedStateMachine):
     def _start(self, sandbox: str, name: str, asked: LinuxResources) -> None:
         made = self.runtime.bring_up(sandbox, name, asked)
         if made is not None and self.connected and self._is_own(made):
-            self.first.setdefault(f"{sandbox}/{name}", self._cpus(made))
+            self.first.setdefault(f"{sandbox}/{name}", self.cpus_of(made))
 
     @precondition(lambda self: self.runtime.sandboxes)
     @rule(data=st.data())
     def end_pod(self, data: st.DataObject) -> None:
-        self._end(data.draw(st.sampled_from([*self.runtime.sandboxes])))
+        self.end(data.draw(st.sampled_from([*self.runtime.sandboxes])))
 
-    def _end(self, sandbox: str) -> None:
+    def end(self, sandbox: str) -> None:
         for container in self.runtime.end_pod(sandbox):
             self.kept.pop(container, None)
 
     # Resizes and time.
 
-    @precondition(lambda self: self._own())
+    @precondition(lambda self: self.own())
     @rule(
         data=st.data(),
         change=st.sampled_from([-3, -2, -2, -1, -1, 0, 1, 2, 3]),
@@ -566,21 +566,21 @@ class ResizedLives(RuleBasedStateMachine):
     )
     def resize(self, data: st.DataObject, change: int, dies: int | None, soon: int | None, *, comes_back: bool) -> None:
         """Ask for more or fewer CPUs; the agent may be killed in the middle of it, or reconcile soon after."""
-        container = data.draw(st.sampled_from(self._own()))
+        container = data.draw(st.sampled_from(self.own()))
         if self.connected:
             self.agent.steps_to_live = dies
-        self._resize(container, max(self._cpus(container).bit_count() + change, 1))
+        self.ask(container, max(self.cpus_of(container).bit_count() + change, 1))
         self.agent.steps_to_live = None
         if comes_back and not self.connected:
             self._connect()
         if soon is not None:
             self.time_passes(soon, None)
 
-    def _resize(self, container: str, cpus: int) -> None:
+    def ask(self, container: str, cpus: int) -> None:
         made = self.runtime.processes[container]
-        before, was_there = self._cpus(container), self.connected
+        before, was_there = self.cpus_of(container), self.connected
         taken = self.runtime.update(container, sizes(cpus))
-        after = self._cpus(container)
+        after = self.cpus_of(container)
         if not taken:
             assert after == before
             event("refused")
@@ -609,10 +609,10 @@ class ResizedLives(RuleBasedStateMachine):
 
     # Faults.
 
-    @precondition(lambda self: self._own())
+    @precondition(lambda self: self.own())
     @rule(data=st.data(), stuck=st.booleans())
     def the_kernel_gives_nothing_back(self, data: st.DataObject, *, stuck: bool) -> None:
-        made = data.draw(st.sampled_from(self._own()))
+        made = data.draw(st.sampled_from(self.own()))
         (self.runtime.stuck.add if stuck else self.runtime.stuck.discard)(made)
 
     @rule(settles=st.booleans())
@@ -633,15 +633,15 @@ class ResizedLives(RuleBasedStateMachine):
         assert not state.kubelet.node.cpu.pre_assignments
         assert not are_files_behind(state)
         assert not [*differences(self.runtime, self.agent)]
-        for container in self._own():
+        for container in self.own():
             made = self.runtime.processes[container]
             pod = state.kubelet.node.active[self.runtime.sandboxes[made.sandbox].uid]
             granted = next(one for one in pod.containers if one.name == made.name)
-            assert granted.requests["cpu"].milli == 1000 * self._cpus(container).bit_count()
+            assert granted.requests["cpu"].milli == 1000 * self.cpus_of(container).bit_count()
             assert made.record.shares == shares_of(granted.requests["cpu"].milli) or self._was_refused()
             # One that was created while the agent was disconnected has no files, as long as it runs.
             if container in self.runtime.files:
-                assert CPUSet.parse(self.runtime.files[container]).mask == self._cpus(container)
+                assert CPUSet.parse(self.runtime.files[container]).mask == self.cpus_of(container)
 
     # Laws.
 
@@ -654,21 +654,21 @@ class ResizedLives(RuleBasedStateMachine):
     def nothing_is_taken_early(self) -> None:
         for container, (cpus, _, until) in self.kept.items():
             if self.world.now < until:
-                assert not cpus & ~self._cpus(container)
+                assert not cpus & ~self.cpus_of(container)
 
     @invariant()
     def nobody_is_told_a_cpu_that_he_does_not_have(self) -> None:
         for container, text in self.runtime.files.items():
             made = self.runtime.processes.get(container)
             if made is not None and made.runs:
-                assert not CPUSet.parse(text).mask & ~self._cpus(container)
+                assert not CPUSet.parse(text).mask & ~self.cpus_of(container)
 
     @invariant()
     def the_first_cpus_stay(self) -> None:
         for made in self.runtime.processes.values():
             first = self.first.get(f"{made.sandbox}/{made.name}")
             if first is not None and made.stage is Stage.RUNNING:
-                assert not first & ~self._cpus(made.id)
+                assert not first & ~self.cpus_of(made.id)
 
     def teardown(self) -> None:
         if not hasattr(self, "world"):
@@ -677,7 +677,7 @@ class ResizedLives(RuleBasedStateMachine):
         if not self.connected:
             self._connect()
         for sandbox in [*self.runtime.sandboxes]:
-            self._end(sandbox)
+            self.end(sandbox)
         node = self.agent.state.kubelet.node
         assert not node.cpu.assignments
         assert not node.cpu.pre_assignments
@@ -687,7 +687,7 @@ class ResizedLives(RuleBasedStateMachine):
 
     # What there is.
 
-    def _own(self) -> list[str]:
+    def own(self) -> list[str]:
         """Containers that run and have CPUs of their own."""
         return [
             made.id for made in self.runtime.processes.values() if made.stage is Stage.RUNNING and self._is_own(made.id)
@@ -706,9 +706,26 @@ class ResizedLives(RuleBasedStateMachine):
         grace = self.world.pods[self.runtime.sandboxes[made.sandbox].uid].scale_down_grace
         return self.delay if grace is None else grace * SECOND
 
-    def _cpus(self, container: str) -> int:
+    def cpus_of(self, container: str) -> int:
         text = self.runtime.processes[container].cgroup.cpus
         return CPUSet.parse(text).mask if text else ALL
+
+
+def test_a_growth_whose_cpus_others_have_got_meanwhile_is_no_longer_granted() -> None:
+    lives = ResizedLives()
+    lives.begin(None, delays=False, strict=False)
+    for sandbox in [*lives.runtime.sandboxes]:
+        lives.end(sandbox)
+    lives.run_pod([2, 3], None)
+    lives.run_pod([2], None)
+    container = lives.own()[0]
+    lives.agent.steps_to_live = 1
+    lives.ask(container, 3)
+    assert not lives.connected
+    lives.run_pod([1, 3], None)
+    lives.ask(container, 1)
+    lives.start_agent(settles=True)
+    assert lives.cpus_of(container).bit_count() == 2
 
 
 TestResizedLives = ResizedLives.TestCase

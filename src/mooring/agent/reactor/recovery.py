@@ -24,8 +24,9 @@ from functools import reduce
 from operator import or_
 
 from mooring.agent.effects import AgentReport, Effect, ReportKind
-from mooring.agent.nri.types import RuntimeContainer
+from mooring.agent.nri.types import LinuxResources, RuntimeContainer
 from mooring.agent.pods.resolve import resized
+from mooring.agent.quota import shares_of
 from mooring.agent.reactor.desired import DesiredSettings
 from mooring.agent.reactor.placing import opted_out, resizes, started
 from mooring.agent.reactor.response import EventOutcome
@@ -40,7 +41,7 @@ from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.policy import StaticPolicy, available_cpus, exclusive_cpus
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.extensions.choosing import taken_around
-from mooring.engine.extensions.cpu_resize import assigned, change_of
+from mooring.engine.extensions.cpu_resize import CPUResize, assigned, change_of
 from mooring.engine.extensions.offline import effective_pool
 from mooring.engine.kubelet.admit import decide
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts, cpu_text
@@ -313,19 +314,25 @@ def with_resizes_on_record(state: AgentState, containers: Sequence[RuntimeContai
     policy = state.kubelet.settings.cpu
     if policy is None or not policy.resizes:
         return EventOutcome(state)
-    cpu = state.kubelet.node.cpu
+    cpu, active = state.kubelet.node.cpu, dict(state.kubelet.node.active)
     reports = []
     # What some released, others may have got.
-    found = sorted(_recorded(state, policy, containers), key=lambda one: bool(one[3] & ~one[2]))
-    for pod, known, current, cpus in found:
-        if cpus & ~current & ~available_cpus(policy, cpu):
+    found = sorted(_recorded(state, policy, containers), key=lambda one: bool(one[3] & ~one[2].current))
+    for pod, known, change, cpus in found:
+        if cpus & ~change.current & ~available_cpus(policy, cpu):
             continue
-        cpu = assigned(cpu, pod.uid, known.name, cpus)
+        cpu, count = assigned(cpu, pod.uid, known.name, cpus), cpus.bit_count()
+        if change.need < count:
+            # It may keep more than it asks for; a growth that was granted before is gone.
+            kept = resized(active[pod.uid], known.name, LinuxResources(shares=shares_of(1000 * count)))
+            active[pod.uid] = kept or active[pod.uid]
         text = f"{known.name} was resized and keeps CPUs {list_text(cpus)}, which it runs on"
         reports.append(AgentReport(ReportKind.TAKEN_OVER, f"{pod.namespace}/{pod.name}: {text}", pod.uid, known.id))
     if not reports:
         return EventOutcome(state)
-    return EventOutcome(replace(state, kubelet=state.kubelet.with_cpu_state(cpu)), effects=tuple(reports))
+    kubelet = state.kubelet.with_cpu_state(cpu)
+    kubelet = replace(kubelet, node=replace(kubelet.node, active=active))
+    return EventOutcome(replace(state, kubelet=kubelet), effects=tuple(reports))
 
 
 def with_sizes_on_record(state: AgentState, pod: Pod, containers: Sequence[RuntimeContainer]) -> Pod:
@@ -347,10 +354,10 @@ def with_sizes_on_record(state: AgentState, pod: Pod, containers: Sequence[Runti
 
 def _recorded(
     state: AgentState, policy: StaticPolicy, containers: Sequence[RuntimeContainer]
-) -> Iterator[tuple[Pod, KnownContainer, CPUMask, CPUMask]]:
+) -> Iterator[tuple[Pod, KnownContainer, CPUResize, CPUMask]]:
     """Yield resized containers whose record has their first CPUs and at least as many as they request now.
 
-    Each comes with its pod, the CPUs of the ledger, and other ones, those on record.
+    Each comes with its pod, what it asks of the CPUs that it has, and other ones, those on record.
 
     Where the journal has the sizes, its delay was over later: the record has lost CPUs and got none.
     """
@@ -374,4 +381,4 @@ def _recorded(
             if wanted is None and not (change.is_shrink and not cpus & ~change.current):
                 continue
             if cpus != change.current and cpus.bit_count() >= change.need:
-                yield pod, known, change.current, cpus
+                yield pod, known, change, cpus
