@@ -25,6 +25,8 @@ MAX_DEVICES: Final = 4096
 """Devices of a resource that a NUMA node may have."""
 OF_MEMORY: Final = "memory"
 """What a format may leave open, and the key for it."""
+CACHE_KINDS: Final = {"d": "Data", "i": "Instruction", "": "Unified"}
+"""Letter behind the level in the name of a cache, such as ``L1d`` -> what it holds."""
 LOCAL_DISTANCE: Final = 10
 REMOTE_DISTANCE: Final = 20
 """Distances where the firmware has no table. Source: Linux, include/linux/topology.h."""
