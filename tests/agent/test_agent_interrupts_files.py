@@ -25,7 +25,6 @@ from mooring.agent.interrupts.files import (
     InterruptTrouble,
     InterruptWriter,
     IRQFiles,
-    mask_text,
 )
 from mooring.agent.interrupts.reconcile import held_devices
 from mooring.agent.nri.types import Event, RuntimeContainer
@@ -33,7 +32,7 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.pod import Pod, QoS
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.extensions.interrupts import ANNOTATION, NEW, InterruptCPUs, Kept, Memory, Owner, Step, steer
-from mooring.inputs.machines.kernelfiles import parse_mask
+from mooring.inputs.machines.kernelfiles import mask_text, parse_mask
 from mooring.service.podresources import ListedClaimDevice, ListedContainer, ListedPod
 
 DEFAULT = "proc/irq/default_smp_affinity"
@@ -96,7 +95,7 @@ MEMORY = Memory({NEW: Kept("default_smp_affinity", cpus("0-7"), (cpus("0-1"),)),
 
 @given(st.frozensets(st.integers(0, 200), min_size=1))
 def test_masks_are_written_as_they_are_read(ids: frozenset[int]) -> None:
-    assert parse_mask(mask_text(CPUSet.from_ids(ids))) == CPUSet.from_ids(ids).mask
+    assert parse_mask(mask_text(CPUSet.from_ids(ids).mask)) == CPUSet.from_ids(ids).mask
 
 
 def test_interrupts_are_seen_with_their_devices(tmp_path: Path) -> None:

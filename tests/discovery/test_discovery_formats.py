@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from tests.discovery import tool_outputs
 
+from mooring.documents.machine import machine_document
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.machines.loader import UNTOLD, load_machine, machine_in, shipped_machine
-from mooring.inputs.machines.machine_document import machine_document
 
 TWO_NODES = "sockets=2 numa=4 cores=16 threads=2 l3=8 memory=64Gi hugepages-2Mi=64 distances=10,12,32"
 MACHINES = {

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from msgspec import to_builtins
 from msgspec.json import encode
 
+from mooring.documents.machine import hardware_document
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding, Hardware
 from mooring.inputs.machines.archive import ArchiveTree
 from mooring.inputs.machines.hardware import hardware_findings, read_hardware
-from mooring.inputs.machines.machine_document import hardware_document
 
 CPUS = "sys/devices/system/cpu"
 NODES = "sys/devices/system/node"

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from msgspec import to_builtins
 
+from mooring.documents.machine import machine_document
 from mooring.engine.core.errors import InputError
 from mooring.inputs.machines.loader import load_machine, shipped_machine
-from mooring.inputs.machines.machine_document import machine_document
 from mooring.inputs.machines.machineinfo_json import machine_info_json
 
 CORPUS = Path(__file__).parents[1] / "corpora" / "machines.jsonl"

@@ -16,6 +16,7 @@ from msgspec import to_builtins
 from tests.planner.recordings import some
 from tests.values import unpack
 
+from mooring.documents.machine import hardware_document
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
@@ -25,7 +26,6 @@ from mooring.inputs.machines.capture import Capture, capture_isolation, capture_
 from mooring.inputs.machines.hardware import hardware_findings, read_hardware
 from mooring.inputs.machines.isolation import read_isolation
 from mooring.inputs.machines.loader import load_machine, machine_of
-from mooring.inputs.machines.machine_document import hardware_document
 from mooring.inputs.machines.machineinfo_json import machine_info_document
 from mooring.inputs.machines.tree import Tree, open_tree
 

@@ -32,7 +32,7 @@ def dynamic(data: bytes) -> object:
             else:
                 view.put_claim(one)
     reduced_claims([document.content for document in documents], [], "n")
-    return found, dynamic_devices(current_devices(found.slices, "n"), PCI)
+    return found, dynamic_devices(current_devices(found[1], "n"), PCI)
 
 
 def record(data: bytes) -> object:

@@ -26,10 +26,10 @@ with lazily():
     from mooring.answers.base import plan_text
     from mooring.answers.base.inputs import checks as running_inputs
     from mooring.cli import terminal
+    from mooring.documents import machine as machine_documents
     from mooring.inputs.configuration import devices as configuration_devices
     from mooring.inputs.decoding import yaml_reader
     from mooring.inputs.machines import cadvisor, loader, machineinfo_json
-    from mooring.inputs.machines import machine_document as machine_documents
     from mooring.inputs.machines import tree as trees
     from mooring.views import build, wording
 

@@ -26,8 +26,8 @@ from mooring.engine.checkpoint.store import make_folder, read_state_file, write_
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError, MooringError
 from mooring.engine.extensions.interrupts import NEW, NEW_NAME, Interrupt, Kept, Memory, Steering, Step, written
-from mooring.inputs.machines.interrupts import DEFAULT, IRQ, cpu_list, cpus_of_mask, file_modes, read_interrupts
-from mooring.inputs.machines.isolation import kernel_words, read_balance
+from mooring.inputs.machines.isolation import DEFAULT, IRQ, kernel_words, read_balance, read_interrupts
+from mooring.inputs.machines.kernelfiles import cpu_list, cpus_of_mask, mask_text
 from mooring.inputs.machines.tree import FolderTree, Tree, live_tree
 
 BOOT = "proc/sys/kernel/random/boot_id"
@@ -76,7 +76,7 @@ class IRQFiles:
         Under :data:`~mooring.engine.extensions.interrupts.NEW` is where new ones begin.
         """
         tree = self._tree()
-        found = read_interrupts(tree, file_modes(self.root)) or ()
+        found = read_interrupts(tree, self.root) or ()
         beginning = cpus_of_mask(tree, DEFAULT)
         if beginning:
             found = (Interrupt(NEW, NEW_NAME, beginning, None), *found)
@@ -102,7 +102,7 @@ class IRQFiles:
 
     def write(self, number: int, cpus: CPUSet) -> InterruptTrouble | None:
         """Let an interrupt use these CPUs; return why it does not, None when it does."""
-        text = mask_text(cpus) if number == NEW else str(cpus)
+        text = mask_text(cpus.mask) if number == NEW else str(cpus)
         try:
             descriptor = os.open(f"{self.root.rstrip('/')}/{_path(number)}", os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
         except OSError as error:
@@ -117,17 +117,6 @@ class IRQFiles:
 
     def _tree(self) -> Tree:
         return live_tree() if self.root == "/" else FolderTree(self.root, is_root_directory=True)
-
-
-def mask_text(cpus: CPUSet) -> str:
-    """Return a set as the kernel reads masks: words of 32 bits in hexadecimal, the highest first.
-
-    >>> mask_text(CPUSet.parse("0-3,32"))
-    '00000001,0000000f'
-    """
-    digits = f"{cpus.mask:x}"
-    digits = digits.zfill(-(-len(digits) // 8) * 8)
-    return ",".join(digits[at : at + 8] for at in range(0, len(digits), 8))
 
 
 def _path(number: int) -> str:

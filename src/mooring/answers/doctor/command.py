@@ -72,10 +72,10 @@ def command(form: str, to: str, inputs: NodeOptions, *, write: bool, lint: bool)
     may run on exclusive CPUs.
     """
     inputs = running_inputs.with_running_kubelet(inputs)
-    kubelet = None if inputs.running is None else inputs.running.kubelet
-    if kubelet is not None and not inputs.state and not write:
+    folder = running_inputs.state_folder(inputs.running)
+    if folder and not inputs.state and not write:
         # Not as the archive would have it, but the files themselves.
-        inputs = replace(inputs, state=running_inputs.state_folder(kubelet))
+        inputs = replace(inputs, state=folder)
     state, node = inputs.state, inputs.node
     if lint:
         if write:

@@ -44,7 +44,6 @@ from mooring.engine.extensions.interrupts import (
 from mooring.engine.extensions.owners import pci_addresses, state_owner
 from mooring.engine.kubelet.kubelet import reserved_cpus
 from mooring.explanations.phrases import cpus_text, joined, plural
-from mooring.inputs.machines.interrupts import file_modes, no_modes
 from mooring.inputs.machines.isolation import ControlGroup, IsolationFacts, read_isolation
 from mooring.inputs.machines.loader import LIVE
 from mooring.inputs.machines.tree import Tree, open_tree
@@ -64,12 +63,11 @@ def answer_lint(options: NodeOptions, form: str, to: str) -> int:
         emit(f"The kubelet would not start, so no container has exclusive CPUs: {plan.refusal.message}", to)
         return NO
     assignments = assignments_of(plan)
-    modes = file_modes("/") if tree.name == "/" else no_modes
     try:
         online = CPUSet(discover_topology(question.machine.info).all_cpus)
     except TopologyError:
         online = CPUSet()
-    findings = lint(read_isolation(tree, online, modes), assignments)
+    findings = lint(read_isolation(tree, online, "/" if tree.name == "/" else ""), assignments)
     document = isolation_document(question.machine.name, assignments, findings)
     print_answer(form, to, document, lint_parts(document))
     return NO if any(finding.severity == "warning" for finding in findings) else YES

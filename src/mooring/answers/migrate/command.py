@@ -56,8 +56,7 @@ def command(form: str, to: str, inputs: NodeOptions, *, drain: bool) -> int:
     question = question_from(read)
     archive = read.archive
     node = read.options.node_name or ("" if archive is None else archive.about.node)
-    kubelet = None if archive is None else archive.kubelet
-    root = KUBELET_ROOT if kubelet is None else kubelet.root
+    root = (archive.kubelet_root if archive is not None else "") or KUBELET_ROOT
     devices = None if archive is None else archive.devices().record
     document = migration_document(migrating.migration_of(question, devices, drained=drain), node, root)
     terminal.print_answer(form, to, document, migration_parts(document), document.findings)

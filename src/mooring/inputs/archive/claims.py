@@ -16,14 +16,13 @@ from typing import Any, Final
 
 from mooring.engine.checkpoint.device_file import DeviceRecord
 from mooring.engine.core.machine import Finding, Machine
-from mooring.engine.core.pod import Pod
+from mooring.engine.core.pod import Pod, ResourceClaim
 from mooring.engine.devicemanager.state import Device, DeviceState, Preference
 from mooring.engine.extensions.device_alignment import LocationRules, claimed_devices, dynamic_devices
 from mooring.engine.extensions.owners import pci_address
 from mooring.inputs.configuration.devices import Declared, offered_devices
 from mooring.inputs.decoding.fields import only, part_at
-from mooring.inputs.pods.claims import CLAIM, KINDS, claims_of_pod, current_devices, objects_of
-from mooring.inputs.pods.cluster_objects import DynamicObjects
+from mooring.inputs.pods.claims import CLAIM, KINDS, ResourceSlice, claims_of_pod, current_devices, objects_of
 from mooring.lazy import dataclass, field, replace
 
 _RESULT: Final = ("request", "driver", "pool", "device", "adminAccess", "shareID")
@@ -144,7 +143,8 @@ class DeviceFacts:
     """Healthy devices of plugins with their NUMA nodes, as the kubelet answers."""
     preferences: Mapping[str, Preference] = field(default_factory=dict)
     """Resource -> which of its devices its plugin prefers."""
-    dynamic: DynamicObjects = DynamicObjects()
+    claims: tuple[ResourceClaim, ...] = ()
+    slices: tuple[ResourceSlice, ...] = ()
     node: str = ""
     """Its name; empty where it is not known, then slices of all nodes count."""
 
@@ -161,13 +161,13 @@ def node_devices(
         rules: attributes in which older drivers say where devices are.
     """
     own = offered_devices(facts.declared, machine)
-    offered = dynamic_devices(current_devices(facts.dynamic.slices, facts.node), machine.pci, rules)
+    offered = dynamic_devices(current_devices(facts.slices, facts.node), machine.pci, rules)
     devices = {**own, **offered, **_plugin_devices(facts, machine), **{name: own[name] for name in facts.declared}}
     held: dict[str, dict[str, dict[str, frozenset[str]]]] = {}
     for one in facts.record.held:
         held.setdefault(one.uid, {}).setdefault(one.container, {})[one.resource] = one.ids
     claimed: dict[str, dict[str, dict[str, frozenset[str]]]] = {}
-    claims = {(claim.namespace, claim.name): claim for claim in facts.dynamic.claims}
+    claims = {(claim.namespace, claim.name): claim for claim in facts.claims}
     for pod in pods:
         of_space = {name: claim for (space, name), claim in claims.items() if space == pod.namespace}
         found = claimed_devices(pod, of_space)

@@ -252,5 +252,4 @@ def running_node(tree: Tree, process: KubeletProcess, request: CollectRequest) -
     """
     files, parts = kubelet_files(tree, request, {})
     about = NodeArchiveDocument(node=request.node, kubelet=request.kubelet, parts=parts)
-    kubelet = reader.RunningKubelet(process.number, request.kubelet_root)
-    return reader.NodeArchive(tree, about, kubelet, files=files)
+    return reader.NodeArchive(tree, about, process, request.kubelet_root, files=files)

@@ -31,7 +31,7 @@ from mooring.inputs.decoding.documents import documents_in, located
 from mooring.inputs.decoding.fields import Document, within
 from mooring.inputs.machines.loader import machine_in, machine_of
 from mooring.inputs.machines.machineinfo_json import parse_machine_info
-from mooring.inputs.machines.tree import Tree, open_tree
+from mooring.inputs.machines.tree import KubeletProcess, Tree, open_tree
 from mooring.inputs.pods.cluster_objects import dynamic_objects
 from mooring.inputs.pods.pod_fields import SUBDOMAIN, check_name
 from mooring.lazy import dataclass, field, replace
@@ -93,23 +93,15 @@ _CONSEQUENCES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class RunningKubelet:
-    """A kubelet that runs."""
-
-    process: int
-    """Process id."""
-    root: str
-    """Its root directory."""
-
-
-@dataclass(frozen=True, slots=True)
 class NodeArchive:
     """A collected node. Nothing but ``mooring-node.json`` need be there."""
 
     tree: Tree
     about: NodeArchiveDocument
-    kubelet: RunningKubelet | None = None
+    kubelet: KubeletProcess | None = None
     """Where the node is not an archive but a computer: its kubelet."""
+    kubelet_root: str = ""
+    """The root directory of that kubelet."""
     origin: str = ""
     """Where it is neither: where the node is from, for messages."""
     files: Mapping[str, bytes] = field(default_factory=dict)
@@ -176,11 +168,13 @@ class NodeArchive:
                 listed, preferred = declared_devices(content, source=document.source)
                 allocatable |= {name: found for name, found in listed.items() if isinstance(found, tuple)}
                 preferences |= preferred
+        claims, slices = dynamic_objects(self._documents(CLAIMS))
         return DeviceFacts(
             record=device_record(self._state(DEVICE_RECORD)),
             allocatable=allocatable,
             preferences=preferences,
-            dynamic=dynamic_objects(self._documents(CLAIMS)),
+            claims=claims,
+            slices=slices,
             node=self.about.node,
         )
 
@@ -204,7 +198,7 @@ class NodeArchive:
         if self.origin:
             found = [Finding("info", self.about.node, f"{self.origin}: {', '.join(taken)}", CLUSTER)]
         elif self.kubelet is not None:
-            runs = f"the kubelet that runs here, process {self.kubelet.process}"
+            runs = f"the kubelet that runs here, process {self.kubelet.number}"
             message = f"{runs}: {', '.join(taken) or 'only the machine'}; --node none leaves it out"
             found = [Finding("info", self.about.node, message, RUNNING)]
         elif self.title:

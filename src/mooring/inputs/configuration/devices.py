@@ -55,7 +55,7 @@ Declared = Mapping[str, tuple[Device, ...] | PCISelector]
 """Resource -> its devices, or how to choose them on the machine."""
 
 
-def device_table(content: Mapping[str, Any], field: str = "devices") -> dict[str, tuple[Device, ...]]:
+def device_table(content: Mapping[str, Any]) -> dict[str, tuple[Device, ...]]:
     """Return the listed devices of each resource.
 
     Raises:
@@ -64,7 +64,7 @@ def device_table(content: Mapping[str, Any], field: str = "devices") -> dict[str
     >>> device_table({"example/gpu": [{"id": "gpu0", "numa": [0]}]})
     {'example/gpu': (Device(id='gpu0', numa=(0,), healthy=True, root=''),)}
     """
-    return {resource: _listed(items, f"{field}.{resource}") for resource, items in content.items()}
+    return {resource: _listed(items, f"devices.{resource}") for resource, items in content.items()}
 
 
 def devices_document(

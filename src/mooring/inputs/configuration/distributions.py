@@ -203,7 +203,7 @@ def kubelet_config_object(part: VendorPart) -> Iterator[Layer]:
     given = part.mapping(_CONFIG)
     part.refuse_fields(_CONFIG, _RESERVED_FIELDS)
     if mapping_at(given, "memorySwap").get("swapBehavior"):
-        raise part.refusal(f"{_CONFIG}.memorySwap", f"{part.vendor} does not let this field be set", "remove it")
+        part.refuse_fields(_CONFIG, ("memorySwap",))
     level = reading.count_at(spec, "logLevel", 1)
     if not 1 <= level <= 10:
         raise part.refusal("spec.logLevel", f"{level} is not from 1 to 10")

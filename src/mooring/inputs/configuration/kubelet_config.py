@@ -23,9 +23,7 @@ from enum import IntEnum
 from typing import Any, Final
 
 from mooring.engine.core.config import CheckedFields, GivenFlag, KubeletConfig, ReservedMemory, may_be_off
-from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding, SourcePlace
-from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
 from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.node.reservation import DEFAULT_EVICTION_HARD
 from mooring.engine.releases import config_fields
@@ -35,7 +33,7 @@ from mooring.inputs.decoding import api_fields
 from mooring.inputs.decoding import fields as reading
 from mooring.inputs.decoding.api_fields import Places, fields_of, unknown_fields, unknown_findings, value_findings
 from mooring.inputs.decoding.fields import Report, list_at, mapping_at, text_at, texts_at, within
-from mooring.inputs.decoding.quantities import nanoseconds, not_a_quantity, quantity_text
+from mooring.inputs.decoding.quantities import nanoseconds, quantity_of, quantity_text
 from mooring.lazy import dataclass, field
 
 KIND = "KubeletConfiguration"
@@ -176,13 +174,8 @@ def _feature_gates(fields: Mapping[str, Any], field: str) -> dict[str, bool]:
 def _reserved(entry: Mapping[str, Any]) -> ReservedMemory:
     node, limits = reading.count_at(entry, "numaNode", 0), {}
     for name, value in mapping_at(entry, "limits").items():
-        try:
-            limits[name] = quantity_text(value)
-            Quantity.parse(limits[name])
-        except InputError as error:
-            raise reading.inside(error, f"limits.{name}") from None
-        except QuantitySyntaxError as error:
-            raise not_a_quantity(value, error, f"limits.{name}") from None
+        quantity_of(value, f"limits.{name}")
+        limits[name] = quantity_text(value)
     return ReservedMemory(node, limits)
 
 

@@ -205,7 +205,7 @@ class VendorPart:
             remedy = f"did you mean {close}?" if close else f"write {', '.join(values)}"
             raise self.refusal(path, f"{self.vendor} does not take {shown}", remedy)
 
-    def refuse_fields(self, path: str, names: Iterable[str], instead: str = "remove it") -> None:
+    def refuse_fields(self, path: str, names: Iterable[str]) -> None:
         """Refuse fields that the vendor reserves for itself.
 
         Raises:
@@ -214,7 +214,7 @@ class VendorPart:
         present = self.mapping(path)
         for name in names:
             if present.get(name) not in (None, "", [], {}):
-                raise self.refusal(f"{path}.{name}", f"{self.vendor} does not let this field be set", instead)
+                raise self.refusal(f"{path}.{name}", f"{self.vendor} does not let this field be set", "remove it")
 
     @contextmanager
     def located(self) -> Iterator[None]:

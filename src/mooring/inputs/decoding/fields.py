@@ -110,18 +110,22 @@ def as_mapping(value: object) -> dict[str, Any]:
     return value
 
 
+def _typed_at(parent: Mapping[str, Any], field: str, kind: type[Read], wanted: str, default: Read) -> Read:
+    value = parent.get(field)
+    if value is None:
+        return default
+    if not isinstance(value, kind):
+        raise wrong_kind(value, wanted, field)
+    return value
+
+
 def mapping_at(parent: Mapping[str, Any], field: str) -> dict[str, Any]:
     """Return the mapping in ``field``; absent and null are empty.
 
     Raises:
         InputError: it holds something else.
     """
-    value = parent.get(field)
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise wrong_kind(value, "a mapping", field)
-    return value
+    return _typed_at(parent, field, dict, "a mapping", {})
 
 
 def part_at(content: object, field: str) -> Mapping[str, Any]:
@@ -159,12 +163,7 @@ def list_at(parent: Mapping[str, Any], field: str) -> list[Any]:
     Raises:
         InputError: it holds something else.
     """
-    value = parent.get(field)
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise wrong_kind(value, "a list", field)
-    return value
+    return _typed_at(parent, field, list, "a list", [])
 
 
 def text_at(parent: Mapping[str, Any], field: str, default: str = "") -> str:
@@ -173,12 +172,7 @@ def text_at(parent: Mapping[str, Any], field: str, default: str = "") -> str:
     Raises:
         InputError: it holds something else.
     """
-    value = parent.get(field)
-    if value is None:
-        return default
-    if not isinstance(value, str):
-        raise wrong_kind(value, "a string", field)
-    return value
+    return _typed_at(parent, field, str, "a string", default)
 
 
 def name_at(parent: Mapping[str, Any], field: str) -> str:
@@ -199,12 +193,7 @@ def flag_at(parent: Mapping[str, Any], field: str, *, default: bool) -> bool:
     Raises:
         InputError: it holds something else.
     """
-    value = parent.get(field)
-    if value is None:
-        return default
-    if not isinstance(value, bool):
-        raise wrong_kind(value, "true or false", field)
-    return value
+    return _typed_at(parent, field, bool, "true or false", default)
 
 
 def count_at(parent: Mapping[str, Any], field: str, default: int, *, least: int = -INT32_MAX - 1) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.gotext import INT64_MAX
 from mooring.engine.core.quantity import FORMAT_WRONG, Quantity, QuantitySyntaxError
-from mooring.inputs.decoding.fields import number_text, wrong_kind
+from mooring.inputs.decoding.fields import inside, number_text, wrong_kind
 
 NANOS_PER_MILLI = 10**6
 HUGE_PAGES = "hugepages-"
@@ -56,6 +56,20 @@ def not_a_quantity(value: object, error: QuantitySyntaxError, field: str) -> Inp
     """
     reason = "" if str(error) == FORMAT_WRONG else f": {error}"
     return InputError(f"{value!r:.60} is not a quantity{reason}", field=field, remedy=QUANTITY_REMEDY)
+
+
+def quantity_of(value: object, field: str) -> Quantity:
+    """Return the quantity that a value of a field is.
+
+    Raises:
+        InputError: it is none.
+    """
+    try:
+        return Quantity.parse(quantity_text(value))
+    except InputError as error:
+        raise inside(error, field) from None
+    except QuantitySyntaxError as error:
+        raise not_a_quantity(value, error, field) from None
 
 
 def quantity_text(value: object) -> str:

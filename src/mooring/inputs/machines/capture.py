@@ -21,8 +21,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from mooring.inputs.machines.cadvisor_probe import read_problem
-from mooring.inputs.machines.interrupts import numbered_lines
-from mooring.inputs.machines.isolation import group_folders, words_of
+from mooring.inputs.machines.isolation import group_folders, numbered_lines, words_of
 from mooring.inputs.machines.kernelfiles import cpuset_files
 from mooring.inputs.machines.tree import CPUS, NODES, PCI_DEVICES, Tree, live_tree, processes
 from mooring.lazy import dataclass, field

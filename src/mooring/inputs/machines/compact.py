@@ -43,8 +43,9 @@ from mooring.engine.core.machine import (
     MachineOrigin,
 )
 from mooring.engine.core.machineinfo import Cache, Core, HugePages, MachineInfo, NUMANode
+from mooring.inputs.decoding.quantities import HUGE_PAGES
 from mooring.inputs.machines.cadvisor import place_caches
-from mooring.inputs.machines.composition import HUGEPAGES, PAGE, count_of, refusal, size_of
+from mooring.inputs.machines.composition import PAGE, count_of, refusal, size_of
 from mooring.inputs.machines.differences import differences
 from mooring.inputs.machines.formats.description import ASSUMED_NODE_MEMORY, MAX_CPUS, MAX_NODES, OF_MEMORY
 from mooring.lazy import dataclass, replace
@@ -140,7 +141,7 @@ def _parse_shape(text: str) -> Shape:
             raise refusal(part, "is not a pair", "write key=value without spaces around the =")
         if key in values:
             raise refusal(key, "is given twice", "keep one")
-        if key not in _KEYS and not key.startswith(HUGEPAGES):
+        if key not in _KEYS and not key.startswith(HUGE_PAGES):
             close = difflib.get_close_matches(key, _KEYS, n=1)
             problem = "is not a key of a machine"
             raise refusal(key, problem, f"did you mean {close[0]}?" if close else f"keys are {', '.join(_KEYS)}")
@@ -193,9 +194,9 @@ def _distances(text: str) -> tuple[int, int, int]:
 def _hugepages(values: Mapping[str, str]) -> tuple[HugePages, ...]:
     pools: dict[int, HugePages] = {}
     for key in values:
-        if not key.startswith(HUGEPAGES):
+        if not key.startswith(HUGE_PAGES):
             continue
-        size = size_of(key, key.removeprefix(HUGEPAGES))
+        size = size_of(key, key.removeprefix(HUGE_PAGES))
         if size < 2 * PAGE or size & (size - 1):
             raise refusal(key, "is not a size of a huge page", "write hugepages-2Mi or hugepages-1Gi")
         if size in pools:

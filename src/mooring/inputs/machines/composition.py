@@ -21,12 +21,11 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import HardwarePages, Machine, PublishedNode
 from mooring.engine.core.machineinfo import HugePages, NUMANode
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
+from mooring.inputs.decoding.quantities import HUGE_PAGES
 from mooring.inputs.machines.formats.description import MAX_BYTES, MAX_DEVICES, OF_DISTANCES, OF_MEMORY, OF_PART
 from mooring.lazy import replace
 
 PAGE: Final = 4096
-HUGEPAGES: Final = "hugepages-"
-"""Before the size of a page, in keys."""
 _OF_NODE: Final = re.compile(r"node([0-9]{1,5})\.(.+)", re.ASCII)
 _DEVICES: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*/[\w.-]+", re.ASCII)
 """The name of a resource of a device plugin."""
@@ -101,7 +100,7 @@ def with_amounts(machine: Machine, amounts: Sequence[str]) -> Machine:
                     raise refusal(shown, f"NUMA node {one} would have {share} devices", f"give at most {MAX_DEVICES}")
                 devices.setdefault(key, {})[one] = share
             else:
-                pools[one][size_of(shown, key.removeprefix(HUGEPAGES)) // 1024] = share
+                pools[one][size_of(shown, key.removeprefix(HUGE_PAGES)) // 1024] = share
     for node_id, listed in pools.items():
         bound = sum(size * 1024 * count for size, count in listed.items())
         if bound > memory[node_id]:
@@ -143,7 +142,7 @@ def part_of(amount: str) -> str:
     key = named[2] if named else key
     if key in (OF_MEMORY, f"cpuless-{OF_MEMORY}"):
         return OF_MEMORY
-    if key.startswith(HUGEPAGES):
+    if key.startswith(HUGE_PAGES):
         return OF_PAGES
     return OF_DEVICES if _DEVICES.fullmatch(key) else ""
 
@@ -265,7 +264,7 @@ def count_of(values: Mapping[str, str], key: str, default: int) -> int:
     if not (text.isascii() and text.isdigit()) or len(text) > 9:
         raise refusal(key, f"{text[:40]!r} is not a count", "write a plain number such as 8")
     # A kernel lists the sizes of huge pages that it supports, also with no page of that size.
-    if int(text) == 0 and not key.startswith(HUGEPAGES):
+    if int(text) == 0 and not key.startswith(HUGE_PAGES):
         raise refusal(key, "must not be 0", "leave the key out for its default")
     return int(text)
 

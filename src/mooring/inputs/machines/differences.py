@@ -22,9 +22,10 @@ from itertools import chain
 from typing import Final, TypeAlias
 
 from mooring.engine.core.bits import list_text, mask_of
-from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
+from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Finding, Hardware
 from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode
+from mooring.inputs.machines.kernelfiles import cpu_list
 
 Places: TypeAlias = Mapping[int, tuple[NUMANode, Core]]
 """CPU -> where the kubelet takes it to be: of several places the last that lists it."""
@@ -182,7 +183,9 @@ def _nodes(info: MachineInfo, places: Places, hardware: Hardware) -> Iterator[Fi
     yield from _about("MOOR-426", [node.node_id for node in info.topology if not node.cores])
     if not is_made_up:
         # Which CPUs are in another node than the kernel's own list of the node says, and compare the memory
-        lists = {node.id: _cpulist(node.sysfs_cpulist, node.local_cpus) for node in hardware.nodes}
+        # What is local to a node counts where the list is missing or malformed.
+        told = {node.id: cpu_list(node.sysfs_cpulist) for node in hardware.nodes}
+        lists = {node.id: node.local_cpus if (own := told[node.id]) is None else own for node in hardware.nodes}
         members: dict[int, list[int]] = defaultdict(list)
         for cpu, (node, _) in places.items():
             members[node.node_id].append(cpu)
@@ -196,14 +199,6 @@ def _nodes(info: MachineInfo, places: Places, hardware: Hardware) -> Iterator[Fi
         yield from _about("MOOR-429", wrong)
     yield from _distances(info.topology, len(ids) if is_made_up else len(real))
     yield from _about("MOOR-421", hardware.nodes_disallowed)
-
-
-def _cpulist(text: str | None, local: CPUSet) -> CPUSet:
-    """Return the kernel's list of a node, or what is local to it where the list is missing or malformed."""
-    try:
-        return local if text is None else CPUSet.parse(text.strip())
-    except CPUSetSyntaxError:
-        return local
 
 
 def _distances(nodes: tuple[NUMANode, ...], real: int) -> Iterator[Finding]:

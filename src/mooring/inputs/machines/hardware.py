@@ -30,7 +30,7 @@ from typing import Final, TypeAlias
 
 from mooring.engine.core.bits import CPUMask, list_text, mask_of, members
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.machine import Finding, Hardware, HardwareCPU, HardwareNode
+from mooring.engine.core.machine import Finding, Hardware, HardwareCPU, HardwareNode, PCIDevice
 from mooring.inputs.machines import numanodes
 from mooring.inputs.machines.cores import read_cpus, read_kinds
 from mooring.inputs.machines.kernelfiles import (
@@ -43,7 +43,7 @@ from mooring.inputs.machines.kernelfiles import (
     read_uint,
 )
 from mooring.inputs.machines.numanodes import MemoryNode, Nest, list_nodes, read_distances
-from mooring.inputs.machines.tree import CPUS, NODES, Tree
+from mooring.inputs.machines.tree import CPUS, NODES, PCI_DEVICES, Tree
 
 
 def read_hardware(tree: Tree) -> Hardware:
@@ -333,3 +333,45 @@ def _nearest(node: MemoryNode, nodes: Sequence[MemoryNode], ids: Sequence[int], 
     if shortest <= row[node.id] or len(nearest) == len(ids) - 1:
         return 0
     return reduce(or_, (other.cpus for other in nearest), 0)
+
+
+_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.ASCII)
+_ROOT = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}", re.ASCII)
+_HEX = re.compile(r"0x([0-9a-fA-F]+)", re.ASCII)
+_NUMBER = re.compile(r"-0+|[0-9]{1,9}", re.ASCII)
+
+
+def read_pci_devices(tree: Tree) -> tuple[PCIDevice, ...]:
+    """Return the PCI devices of a tree by address; those whose class cannot be read are left out.
+
+    Source: kernel Documentation/ABI/testing/sysfs-bus-pci (class, vendor, device, numa_node; -1 is "unknown").
+    """
+    found = []
+    for address in tree.names(PCI_DEVICES):
+        if not _ADDRESS.fullmatch(address):
+            continue
+        folder = f"{PCI_DEVICES}/{address}"
+        class_code = _hex(tree.read(f"{folder}/class"), 6)
+        if class_code:
+            vendor, device = _hex(tree.read(f"{folder}/vendor"), 4), _hex(tree.read(f"{folder}/device"), 4)
+            text = tree.read(f"{folder}/numa_node")
+            text = (text or "").strip()
+            node = int(text) if _NUMBER.fullmatch(text) else None
+            root = pcie_root(tree.place(folder) or "")
+            found.append(PCIDevice(address, class_code, vendor, device, node, root))
+    return tuple(found)
+
+
+def pcie_root(path: str) -> str:
+    """Return the PCIe root in the path of a device below ``sys/devices``; empty when none is in it.
+
+    >>> pcie_root("sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0"), pcie_root("sys/bus/pci/devices/0000:3b:00.0")
+    ('pci0000:3a', '')
+    """
+    # A host bridge that is no PCI device itself, such as that of a virtual machine, stands before the root.
+    return next((part for part in path.split("/") if _ROOT.fullmatch(part)), "")
+
+
+def _hex(text: str | None, digits: int) -> str:
+    match = _HEX.fullmatch((text or "").strip())
+    return match.group(1).lower().rjust(digits, "0") if match else ""

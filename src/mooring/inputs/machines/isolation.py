@@ -8,10 +8,14 @@ Which control groups may run on which CPUs.
 
 Source: kernel Documentation/admin-guide/cgroup-v2.rst (cpuset), cgroup-v1/cpusets.rst; names of pod groups: kubelet
 v1.37.1, cgroup manager with both drivers.
+
+Source of interrupts: kernel Documentation/core-api/irq/irq-affinity.rst, Documentation/ABI/testing/sysfs-kernel-irq;
+kernel/irq/proc.c and debugfs.c.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -19,10 +23,18 @@ from typing import Final
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.cpuset import HIGHEST_CPU, CPUSet
 from mooring.engine.extensions.interrupts import Interrupt
-from mooring.inputs.machines.interrupts import DEFAULT, Modes, cpu_list, cpus_of_mask, no_modes, read_interrupts
-from mooring.inputs.machines.kernelfiles import parse_mask
-from mooring.inputs.machines.tree import Tree, processes
+from mooring.inputs.machines.kernelfiles import cpu_list, cpus_of_mask, parse_mask
+from mooring.inputs.machines.tree import PCI_DEVICES, Tree, processes
 from mooring.lazy import dataclass, field
+
+IRQ: Final = "proc/irq"
+DEFAULT: Final = f"{IRQ}/default_smp_affinity"
+"""Where interrupts begin that are set up later."""
+_LINES: Final = "sys/kernel/irq"
+_DEBUG: Final = "sys/kernel/debug/irq/irqs"
+"""Only where debugfs is mounted and the kernel has CONFIG_GENERIC_IRQ_DEBUGFS."""
+_CHIP_ADDRESS: Final = re.compile(r"PCI-MSIX?-([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])")
+"""How newer kernels name the chip of a device's interrupts."""
 
 ROOT: Final = "sys/fs/cgroup"
 _MOST_GROUPS: Final = 20_000
@@ -145,6 +157,65 @@ def _pinned(tree: Tree, uid: str, name: str, group: ControlGroup, others: list[C
     return PinnedContainer(uid, name, group.cpus if own else CPUSet(), tuple(nodes), memory)
 
 
+def read_interrupts(tree: Tree, root: str = "") -> tuple[Interrupt, ...] | None:
+    """Return the interrupts of a machine by number; None when its files do not tell.
+
+    Args:
+        tree: of the machine.
+        root: where its kernel shows files whose modes tell what takes no write; empty where none does.
+    """
+    if not tree.is_dir(IRQ):
+        return None
+    # The table has a column for every CPU: large machines pay dearly for what small files tell as well.
+    text = "" if tree.is_dir(_LINES) else tree.read("proc/interrupts") or ""
+    table = {int(number): (" ".join(words[:-1]), words[-1] if words else "") for number, words in numbered_lines(text)}
+    # Of message-signalled interrupts: lines of older devices are shared and say nothing.
+    devices = {
+        int(number): address
+        for address in tree.names(PCI_DEVICES)
+        for number in tree.names(f"{PCI_DEVICES}/{address}/msi_irqs")
+        if number.isdecimal()
+    }
+    shows_state = tree.is_dir(_DEBUG)
+    found = []
+    for entry in sorted((name for name in tree.names(IRQ) if name.isdecimal()), key=int):
+        path, number = f"{IRQ}/{entry}/smp_affinity_list", int(entry)
+        allowed = cpu_list(tree.read(path))
+        if not allowed:
+            continue
+        told = ((tree.read(f"{_LINES}/{entry}/{file}") or "").strip() for file in ("chip_name", "actions"))
+        chip, name = table.get(number) or told
+        on_chip = _CHIP_ADDRESS.search(chip)
+        managed = (bool(root) and _takes_no_write(f"{root.rstrip('/')}/{path}")) or (
+            shows_state and "IRQD_AFFINITY_MANAGED" in (tree.read(f"{_DEBUG}/{entry}") or "")
+        )
+        effective = cpu_list(tree.read(f"{IRQ}/{entry}/effective_affinity_list"))
+        device = devices.get(number) or (on_chip[1] if on_chip else "")
+        found.append(Interrupt(number, name, allowed, effective or None, device, managed))
+    return tuple(found)
+
+
+def _takes_no_write(path: str) -> bool:
+    """Tell whether a file is for reading only, as kernels since 6.13 show it of interrupts that stay where they are."""
+    try:
+        return not os.stat(path).st_mode & 0o222  # noqa: PTH116 - called for every interrupt
+    except OSError:
+        return False
+
+
+def numbered_lines(text: str) -> Iterator[tuple[str, list[str]]]:
+    r"""Yield the numbers of ``/proc/interrupts`` with what is behind the counts: the chip, its words, and the devices.
+
+    >>> list(numbered_lines("     CPU0\n 24:   17  PCI-MSI 1-edge  nvme0q1\nNMI:   0  Non-maskable\n"))
+    [('24', ['PCI-MSI', '1-edge', 'nvme0q1'])]
+    """
+    heading, _, rest = text.partition("\n")
+    for line in rest.splitlines():
+        number, _, told = line.partition(":")
+        if number.strip().isdecimal():
+            yield number.strip(), told.split()[len(heading.split()) :]
+
+
 _SYSTEMD: Final = ("usr/lib/systemd", "run/systemd", "etc/systemd")
 """Folders of systemd's configuration; later ones count more."""
 _BANNED: Final = re.compile(r"^\s*(?:export\s+)?IRQBALANCE_BANNED_(CPULIST|CPUS)=[\"']?([^\"'\s#]*)", re.MULTILINE)
@@ -181,18 +252,18 @@ class IsolationFacts:
     balance: IRQBalance | None = None
 
 
-def read_isolation(tree: Tree, online: CPUSet, modes: Modes = no_modes) -> IsolationFacts:
+def read_isolation(tree: Tree, online: CPUSet, root: str = "") -> IsolationFacts:
     """Read the facts from a machine's files.
 
     Args:
         tree: of the machine.
         online: its CPUs.
-        modes: tell which interrupts take no write.
+        root: as of :func:`read_interrupts`.
     """
     line = tree.read("proc/cmdline")
     return IsolationFacts(
         words=kernel_words(line, online) if line is not None else None,
-        interrupts=read_interrupts(tree, modes),
+        interrupts=read_interrupts(tree, root),
         new_interrupts=cpus_of_mask(tree, DEFAULT),
         workqueues=cpus_of_mask(tree, "sys/devices/virtual/workqueue/cpumask"),
         services=_service_affinity(tree),

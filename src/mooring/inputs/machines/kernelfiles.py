@@ -24,6 +24,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final
 
+from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.inputs.machines.tree import Tree
 from mooring.lazy import dataclass
 
@@ -71,6 +73,16 @@ def parse_mask(text: str) -> int | None:
         high = words[index + 1] << 32 if index + 1 < len(words) else 0
         mask |= ((words[index] | high) & _UINT64) << (32 * index)
     return mask
+
+
+def mask_text(mask: int) -> str:
+    """Return a mask as the kernel writes it: words of 32 bits in hexadecimal, the highest first.
+
+    >>> mask_text(1 << 32 | 15)
+    '00000001,0000000f'
+    """
+    words = [f"{mask >> shift & 0xFFFFFFFF:08x}" for shift in range(0, max(mask.bit_length(), 1), 32)]
+    return ",".join(reversed(words))
 
 
 @lru_cache(maxsize=256)
@@ -123,6 +135,22 @@ def read_list(tree: Tree, path: str) -> int | None:
     """Return the CPUs or nodes in a list file; None when there is none that can be read."""
     text = tree.read(path)
     return None if text is None else parse_list(text)
+
+
+def cpus_of_mask(tree: Tree, path: str) -> CPUSet | None:
+    """Return the CPUs of a mask file; None when there is none that can be read."""
+    mask = read_mask(tree, path)
+    return None if mask is None else CPUSet(CPUMask(mask))
+
+
+def cpu_list(text: str | None) -> CPUSet | None:
+    """Return the CPUs of a list; None for no text, or one that is no list."""
+    if text is None:
+        return None
+    try:
+        return CPUSet.parse(text.strip())
+    except CPUSetSyntaxError:
+        return None
 
 
 def read_int(tree: Tree, path: str) -> int | None:

@@ -28,7 +28,7 @@ from mooring.lazy import dataclass, lazily, replace
 
 with lazily():
     from mooring.inputs.decoding import files
-    from mooring.inputs.machines import cadvisor, compact, composition, interrupts, machineinfo_json
+    from mooring.inputs.machines import cadvisor, compact, composition, machineinfo_json
     from mooring.inputs.machines import differences as compared
     from mooring.inputs.machines import hardware as found_hardware
     from mooring.inputs.machines import tree as trees
@@ -176,7 +176,7 @@ def machine_of(tree: trees.Tree, name: str = "") -> Machine:
         info=replace(info, facts=hardware.facts),
         hardware=hardware,
         info_error=info_error,
-        pci=interrupts.read_pci_devices(tree),
+        pci=found_hardware.read_pci_devices(tree),
         findings=tuple(found),
     )
 

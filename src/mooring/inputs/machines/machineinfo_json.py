@@ -267,9 +267,9 @@ def machine_info_document(info: MachineInfo, *, info_error: str = "") -> dict[st
     }
 
 
-def machine_info_json(info: MachineInfo, *, info_error: str = "") -> str:
+def machine_info_json(info: MachineInfo) -> str:
     """Return :func:`machine_info_document` as indented JSON text with a newline at its end."""
-    encoded = msgspec.json.encode(machine_info_document(info, info_error=info_error))
+    encoded = msgspec.json.encode(machine_info_document(info))
     return msgspec.json.format(encoded, indent=1).decode() + "\n"
 
 

@@ -365,15 +365,9 @@ def _problem(name: str, text: str) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class DynamicObjects:
-    """What is known of dynamic resource allocation."""
-
-    claims: tuple[ResourceClaim, ...] = ()
-    slices: tuple[ResourceSlice, ...] = ()
-
-
-def dynamic_objects(documents: Iterable[Document]) -> DynamicObjects:
+def dynamic_objects(
+    documents: Iterable[Document],
+) -> tuple[tuple[ResourceClaim, ...], tuple[ResourceSlice, ...]]:
     """Return the claims and slices of documents; other objects are passed over.
 
     Raises:
@@ -389,4 +383,4 @@ def dynamic_objects(documents: Iterable[Document]) -> DynamicObjects:
                         claims.append(claim_of(content, source=document.source))
                     else:
                         slices.append(slice_of(content, source=document.source))
-    return DynamicObjects(tuple(claims), tuple(slices))
+    return tuple(claims), tuple(slices)

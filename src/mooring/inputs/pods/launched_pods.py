@@ -27,6 +27,7 @@ from mooring.engine.core.quantity import Quantity
 from mooring.inputs.decoding import fields as reading
 from mooring.inputs.decoding.fields import Document, count_at, flag_at, list_at, mapping_at, part_at, text_at, within
 from mooring.inputs.decoding.quantities import resource_list
+from mooring.inputs.pods.claims import objects_of
 from mooring.lazy import dataclass, replace
 
 KUBEVIRT = "kubevirt.io"
@@ -40,6 +41,9 @@ _OF_TYPE = {"dedicatedCPUPlacement": "dedicatedCpuPlacement", "guest": "sockets"
 """Field of an instance type's CPUs -> field of a domain's; KubeVirt's default gives each guest CPU a socket."""
 
 
+_INSTANCE_TYPES = frozenset({"VirtualMachineInstancetype", "VirtualMachineClusterInstancetype"})
+
+
 def with_instance_types(documents: Sequence[Document]) -> list[Document]:
     """Return documents in which virtual machines have what the instance types beside them say.
 
@@ -48,7 +52,7 @@ def with_instance_types(documents: Sequence[Document]) -> list[Document]:
     types = {
         (str(one.get("kind")), str(part_at(one, "metadata").get("name"))): one.get("spec")
         for document in documents
-        for one in _items(document.content)
+        for _, one in objects_of(document.content, _INSTANCE_TYPES)
         if str(one.get("apiVersion")).startswith("instancetype.kubevirt.io/")
     }
 
@@ -75,14 +79,6 @@ def with_instance_types(documents: Sequence[Document]) -> list[Document]:
         return {**content, "spec": {**rest, "template": {**template, "spec": {**inner, "domain": made}}}}
 
     return [replace(one, content=expanded(one.content)) for one in documents] if types else list(documents)
-
-
-def _items(content: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(content, dict):
-        yield content
-        items = content.get("items")
-        for item in items if isinstance(items, list) else ():
-            yield from _items(item)
 
 
 def is_virtual_machine(content: Mapping[str, Any], _path: str = "") -> bool:

@@ -180,9 +180,8 @@ def described_source(inputs: NodeOptions) -> Callable[[], NodeSnapshot]:
 
     def read() -> tuple[NodeSnapshot, list[Path]]:
         asked = checks.with_running_kubelet(inputs)
-        kubelet = asked.running.kubelet if asked.running is not None else None
-        folders = [inputs.state, *([checks.state_folder(kubelet)] if kubelet is not None else [])]
         names = settings.CPU_FILE, settings.MEMORY_FILE, device_file.DEVICE_FILE
+        folders = (inputs.state, checks.state_folder(asked.running))
         marked = [Path(folder) / name for folder in folders if folder for name in names]
         marked += [Path(name) for name in (*inputs.manifests, *inputs.active, *inputs.config, inputs.node) if name]
         return snapshot.snapshot_of(nodes.question_of(asked)), marked

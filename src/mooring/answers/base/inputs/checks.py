@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from mooring.engine.core.machine import Machine
     from mooring.engine.core.pod import Pod
     from mooring.engine.devicemanager.state import Device, Preference
-    from mooring.inputs.archive.reader import RunningKubelet
+    from mooring.inputs.archive.reader import NodeArchive
     from mooring.inputs.decoding.fields import Document
     from mooring.inputs.machines.tree import Tree
 
@@ -145,9 +145,9 @@ def preferences_of(root: str, resources: Collection[str]) -> Mapping[str, Prefer
     return dict.fromkeys(podresources.resources_of(sockets, resources), device_state.Preference.PLUGIN)
 
 
-def state_folder(kubelet: RunningKubelet) -> str:
-    """Return the root directory of a running kubelet."""
-    return f"{os.environ.get(ROOT, '')}{kubelet.root}"
+def state_folder(running: NodeArchive | None) -> str:
+    """Return the root directory of the kubelet of a running node; empty where none runs."""
+    return "" if running is None or running.kubelet is None else f"{os.environ.get(ROOT, '')}{running.kubelet_root}"
 
 
 def computer() -> Tree | None:
@@ -243,8 +243,8 @@ def check_save(save: str, options: NodeOptions, archives: Sequence[str] = ()) ->
     read = [("--state", options.state)]
     for node in (options.node, *archives):
         read += [("--node", node), ("--node", str((Path(node) / reader.CPU_STATE).parent))] if node else []
-    if options.running is not None and options.running.kubelet is not None:
-        read.append(("the running kubelet", state_folder(options.running.kubelet)))
+    if folder := state_folder(options.running):
+        read.append(("the running kubelet", folder))
     for owner, folder in read:
         if folder and os.path.realpath(save) == os.path.realpath(folder):
             raise InputError(

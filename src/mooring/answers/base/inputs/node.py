@@ -118,10 +118,10 @@ class NodeInputs:
             )
         for one in self.resources:
             facts = replace(facts, allocatable={**facts.allocatable, **one.devices})
-        listed = cluster_objects.dynamic_objects((*self.listed, *self.manifests))
-        if listed.claims or listed.slices:
+        claims, slices = cluster_objects.dynamic_objects((*self.listed, *self.manifests))
+        if claims or slices:
             name = self.options.node_name or facts.node
-            facts = replace(facts, dynamic=listed, node=name)
+            facts = replace(facts, claims=claims, slices=slices, node=name)
         told = {**facts.preferences, **self.configuration.preferences}
         facts = replace(facts, declared=self.configuration.devices, preferences=told)
         return node_devices.node_devices(facts, self.machine, pods, self.configuration.mooring.device_attributes)

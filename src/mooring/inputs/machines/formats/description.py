@@ -11,6 +11,7 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import MachineOrigin, PCIDevice, PublishedNode
 from mooring.engine.core.machineinfo import HugePages
 from mooring.inputs.machines.archive import ArchiveTree
+from mooring.inputs.machines.kernelfiles import mask_text
 from mooring.inputs.machines.tree import CPUS, NODES, PCI_DEVICES
 from mooring.lazy import dataclass, field
 
@@ -24,6 +25,8 @@ MAX_DEVICES: Final = 4096
 """Devices of a resource that a NUMA node may have."""
 OF_MEMORY: Final = "memory"
 """What a format may leave open, and the key for it."""
+CACHE_KINDS: Final = {"d": "Data", "i": "Instruction", "": "Unified"}
+"""Letter behind the level in the name of a cache, such as ``L1d`` -> what it holds."""
 LOCAL_DISTANCE: Final = 10
 REMOTE_DISTANCE: Final = 20
 """Distances where the firmware has no table. Source: Linux, include/linux/topology.h."""
@@ -302,13 +305,3 @@ def _memory(description: Description) -> Iterator[tuple[str, str]]:
         yield f"sys/kernel/mm/hugepages/hugepages-{size}kB/nr_hugepages", str(pages)
     total = sum(node.size for node in description.nodes) or description.memory
     yield "proc/meminfo", f"MemTotal: {total // 1024} kB\nSwapTotal: 0 kB"
-
-
-def mask_text(mask: int) -> str:
-    """Return a mask as the kernel writes it: words of 32 bits in hexadecimal, the highest first.
-
-    >>> mask_text(1 << 32 | 15)
-    '00000001,0000000f'
-    """
-    words = [f"{mask >> shift & 0xFFFFFFFF:08x}" for shift in range(0, max(mask.bit_length(), 1), 32)]
-    return ",".join(reversed(words))

@@ -256,7 +256,6 @@ _OBJECT: Final = re.compile(
 _TEXT_CACHE: Final = re.compile(r"L([1-5])([di]?)")
 _SIZE: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]+)?) ?([KMGT]?)i?B\b")
 _UNITS: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-_TEXT_KINDS: Final = {"d": "Data", "i": "Instruction", "": "Unified"}
 
 
 @dataclass(slots=True)
@@ -321,7 +320,7 @@ def read_lstopo_text(text: str, source: str) -> Description:
             for one in sorted(nodes, key=lambda one: one.physical)
         ),
         caches=tuple(
-            DescribedCache(int(cache[1]), mask_of(one.cpus), _TEXT_KINDS[cache[2]], one.size, number)
+            DescribedCache(int(cache[1]), mask_of(one.cpus), description.CACHE_KINDS[cache[2]], one.size, number)
             for number, one in enumerate(objects)
             if (cache := _TEXT_CACHE.fullmatch(one.type)) and one.cpus
         ),

@@ -39,7 +39,6 @@ LSCPU_CAPTURE: Final = "lscpu -J -e > FILE"
 _REMEDY: Final = f"capture it again: {LSCPU_CAPTURE}"
 _DEFAULT_COLUMNS: Final = ["cpu", "core", "socket", "node", "", "l1d", "l1i", "l2", "l3"]
 """Of ``lscpu -p``."""
-_KINDS: Final = {"d": "Data", "i": "Instruction", "": "Unified"}
 _FALSE: Final = ("N", "no", "False", "false")
 
 Row = Mapping[str, str]
@@ -204,7 +203,9 @@ def _table_caches(rows: Sequence[tuple[int, Row]]) -> Iterator[DescribedCache]:
                 if name[:1] == "l" and name[1:2].isdecimal() and value.isdecimal():
                     sharers[name, value].append(cpu)
     for (name, number), cpus in sharers.items():
-        yield DescribedCache(int(name[1]), mask_of(cpus), _KINDS.get(name[2:], "Unified"), 0, int(number))
+        yield DescribedCache(
+            int(name[1]), mask_of(cpus), description.CACHE_KINDS.get(name[2:], "Unified"), 0, int(number)
+        )
 
 
 _THREADS, _CORES, _SOCKETS, _NODES = "Thread(s) per core", "Core(s) per socket", "Socket(s)", "NUMA node(s)"
@@ -348,4 +349,4 @@ def _caches(name: str, text: str, places: Mapping[int, DescribedCPU]) -> Iterato
     for cpu, place in places.items():
         masks[block[place.core]] |= 1 << cpu
     for index, mask in enumerate(masks):
-        yield DescribedCache(int(level[1]), mask, _KINDS[level[2]], total // instances, index)
+        yield DescribedCache(int(level[1]), mask, description.CACHE_KINDS[level[2]], total // instances, index)

@@ -16,7 +16,7 @@ from mooring.engine.core.machineinfo import HugePages
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
 from mooring.inputs.decoding import fields as reading
 from mooring.inputs.decoding.fields import as_mapping, each_at, list_at, mapping_at, name_at, text_at, within
-from mooring.inputs.decoding.quantities import HUGE_PAGES, not_a_quantity, quantity_text
+from mooring.inputs.decoding.quantities import HUGE_PAGES, quantity_of
 from mooring.inputs.machines.formats import description
 from mooring.inputs.machines.formats.cpulists import places_of
 from mooring.inputs.machines.formats.description import (
@@ -92,14 +92,12 @@ def read_resource_topology(content: Mapping[str, Any]) -> Description:
 
 
 def _json_annotation(content: Mapping[str, Any], name: str) -> dict[str, Any]:
-    field = f"metadata.annotations.{name}"
     text = text_at(mapping_at(mapping_at(content, "metadata"), "annotations"), name)
-    try:
-        return as_mapping(json.loads(text or "{}"))
-    except (ValueError, RecursionError):
-        raise InputError("is not valid JSON", field=field, remedy="give the object as the API server has it") from None
-    except InputError as error:
-        raise reading.inside(error, field) from None
+    with within(f"metadata.annotations.{name}"):
+        try:
+            return as_mapping(json.loads(text or "{}"))
+        except (ValueError, RecursionError):
+            raise InputError("is not valid JSON", remedy="give the object as the API server has it") from None
 
 
 def _with_zones(content: Mapping[str, Any], detail: object) -> Description:
@@ -235,12 +233,7 @@ def _amount(resource: Mapping[str, Any], wanted: str) -> tuple[str, int]:
     name = name_at(resource, "name")
     field = next((one for one in (wanted, "allocatable", "capacity") if resource.get(one) is not None), wanted)
     most, value = MAX_CPUS - 1 if name == "cpu" else MAX_BYTES, resource.get(field)
-    try:
-        amount = Quantity.parse(quantity_text(value)).nano // 10**9
-    except QuantitySyntaxError as error:
-        raise not_a_quantity(value, error, field) from None
-    except InputError as error:
-        raise reading.inside(error, field) from None
+    amount = quantity_of(value, field).nano // 10**9
     if not 0 <= amount <= most:
         raise InputError(f"{value!r:.60} is not between 0 and {most}", field=field)
     return name, amount
