@@ -23,7 +23,7 @@ from mooring.lazy import lazily
 with lazily():
     from mooring.answers.base.changes import configuration
     from mooring.cli import terminal
-    from mooring.fleet import answer, nodes, page, ranking, simulation, text, trials
+    from mooring.fleet import nodes, page, ranking, simulation, text, trials
     from mooring.fleet.relocation import answers
     from mooring.fleet.relocation import text as texts
 
@@ -55,13 +55,13 @@ def simulate_command(inputs: FleetOptions, scoring: str, form: str, to: str, *, 
     strategy = common.chosen_strategy(scoring, extender=extender)
     kept = nodes.NodeHistory() if form in ("html", "svg") else None
     result = _run(simulation.Simulation(cluster, work, strategy, inputs.seed, kept))
-    found = answer.answer_of(result)
+    found = simulation.answer_of(result)
     if kept is not None and form == "svg":
         emit_document(page.heat_svg(result, kept), to)
     elif kept is not None:
         emit_document(page.fleet_page_text(found, result, kept), to)
     else:
-        document = answer.with_pods(found, result) if form == "json" else found
+        document = simulation.with_pods(found, result) if form == "json" else found
         common.print_answer(form, to, document, text.fleet_parts(found, result, wide=form == "wide"))
     return NO if found.pods.refused or found.pods.waits or found.cut_short else YES
 

@@ -27,14 +27,13 @@ from mooring.answers.base.pods import story_of
 from mooring.engine.core.errors import clean
 from mooring.engine.kubelet.admit import AdmitMode
 from mooring.explanations.phrases import duration, requests_text
-from mooring.fleet.answer import created, joined_periods, unhappy, with_pods
 from mooring.fleet.charts import group_label, heatmap_svg, rows_for, time_chart_svg
 from mooring.fleet.cluster import PodPhase, Record
 from mooring.fleet.documents import FleetDocument
 from mooring.fleet.nodes import NodeHistory, NodesSeen, cause_words
-from mooring.fleet.simulation import Simulation
+from mooring.fleet.simulation import Simulation, with_pods
 from mooring.fleet.states import SharedState
-from mooring.fleet.text import amount_words
+from mooring.fleet.text import amount_words, joined_periods, unhappy
 from mooring.views.decision import decision_view
 from mooring.views.html.document import page_text, script_text
 from mooring.views.report import UNSAFE
@@ -133,7 +132,7 @@ def fleet_page_text(answer: FleetDocument, result: Simulation, history: NodeHist
         lines=list(_timelines(document)),
         unhappy=rows_of_pods[:_MOST_LISTED],
         unlisted=max(0, len(rows_of_pods) - _MOST_LISTED),
-        created=created(document.pods),
+        created=document.pods.created,
         fates=list(structs.asdict(document.pods).items()),
         duration=duration,
         requests=requests_text,
