@@ -20,10 +20,9 @@ from pathlib import Path
 from alibaba import GPU, traced
 
 from mooring.engine.core.config import KubeletConfig
-from mooring.fleet.answer import admitted, answer_of
 from mooring.fleet.cluster import NodeCluster, PodArrival, Work, offered, work_of
 from mooring.fleet.scheduler.strategy import strategy_of
-from mooring.fleet.simulation import Simulation
+from mooring.fleet.simulation import Simulation, answer_of
 
 SIZES = (100, 300, 1000, 3000, 10_000)
 PODS_A_NODE = 20
@@ -71,7 +70,7 @@ def measure(folder: Path, nodes: int, pods: int, strategy: str) -> None:
     used = ", ".join(f"{use.resource} up to {use.most:.0%}" for use in answer.uses)
     print(
         f"{nodes} nodes, {pods} pods, {strategy}: {taken:.1f} s, {taken / pods * 1e6:.0f} us a pod, {memory} MB, "
-        f"{result.nodes.states.asked} engine runs, {admitted(answer.pods)} admitted; {used}",
+        f"{result.nodes.states.asked} engine runs, {answer.pods.admitted} admitted; {used}",
         flush=True,
     )
 

@@ -39,7 +39,7 @@ from mooring.engine.kubelet.start import start_kubelet
 from mooring.engine.node.metric_names import METRICS, SCALE_DOWN_METRICS
 from mooring.explanations.codes import all_codes
 from mooring.inputs.machines.loader import load_machine
-from mooring.published.publisher import PublisherCounts, PublisherMetrics
+from mooring.published.publisher import PublisherCounts
 from mooring.service.http import ProgramMetrics
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -141,7 +141,7 @@ def _metrics() -> Iterator[tuple[str, str]]:
     for family in (
         *(family for program in programs for family in program.seen()),
         *device_gauges(AgentState(kubelet)),
-        *PublisherMetrics(PublisherCounts(written_at=0.0), lambda: 0.0).collect(),
+        *PublisherCounts(lambda: 0.0, written_at=0.0).collect(),
     ):
         yield family.name, _metric_type(family.type, getattr(family, "_labelnames", ()))
 

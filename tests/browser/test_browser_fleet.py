@@ -11,11 +11,10 @@ from playwright.sync_api import expect
 from tests.browser.conftest import Open, Visit
 from tests.fleet.clusters import arrival, asked, cluster, group
 
-from mooring.fleet.answer import answer_of
 from mooring.fleet.cluster import work_of
 from mooring.fleet.nodes import NodeHistory
 from mooring.fleet.page import fleet_page_text
-from mooring.fleet.simulation import Simulation
+from mooring.fleet.simulation import Simulation, answer_of
 
 HOSTILE = "<img src=x onerror=window.hacked=1>"
 WORK = [

@@ -157,7 +157,7 @@ def test_a_click_on_a_cpu_explains_its_pod(visit: Visit, site: Site) -> None:
 def test_a_delay_is_counted_down(visit: Visit) -> None:
     recorded = recording()
     pending = PendingRelease("core", "core/upf-0/forwarder", "8-9", time() + 600)
-    recorded.take(replace(recorded.now.snapshot, pending=(pending,), notices=(NodeNotice("CPUs 5 are offline", True),)))
+    recorded.take(replace(recorded.now, pending=(pending,), notices=(NodeNotice("CPUs 5 are offline", True),)))
     with node_site(recorded) as site:
         page = visit(site)
         expect(page.locator("[data-due]")).to_have_text(re.compile(r"in \d+ s"))

@@ -32,7 +32,6 @@ from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.errors import InputError
 from mooring.engine.kubelet.events import Restart
 from mooring.engine.releases.catalog import release_of
-from mooring.fleet.answer import admitted, answer_of, with_pods
 from mooring.fleet.cluster import (
     ControllerKind,
     NodeAction,
@@ -53,7 +52,7 @@ from mooring.fleet.page import (
 )
 from mooring.fleet.ranking import Goal, ranked, size_of, variants
 from mooring.fleet.scheduler.strategy import Strategy
-from mooring.fleet.simulation import MOST_SAMPLES, Simulation
+from mooring.fleet.simulation import MOST_SAMPLES, Simulation, answer_of, with_pods
 from mooring.fleet.text import fleet_parts
 from mooring.fleet.trials import Digests, Figures, FinishedTrials, FleetTrial, run_trial, run_trials
 from mooring.inputs.pods.scheduling_fields import scheduling_fields
@@ -318,7 +317,7 @@ def test_pods_that_run_much_longer_than_others_arrive_are_sampled_a_bounded_numb
     result = Simulation(cluster(group("a", 1, gpus=0)), work, history=history).run()
     moments = [sample.at for sample in result.samples]
     assert MOST_SAMPLES < len(moments) <= 10 * MOST_SAMPLES
-    assert moments == [seen.at for seen in history.moments]
+    assert moments == [at for at, *_ in history.moments]
     assert moments[-1] == 1000.0
     assert moments[:-1] == pytest.approx([moments[1] * number for number in range(len(moments) - 1)])
 
@@ -403,7 +402,7 @@ def pods_of(page: Page) -> list[list[Any]]:
 
 def test_periods_add_up_to_the_answer() -> None:
     answer = answer_of(Simulation(cluster(group("n", 2), group("m", 1, LOOSE)), work_of("w", WORK)).run())
-    assert sum(one.admitted for one in answer.periods) == admitted(answer.pods)
+    assert sum(one.admitted for one in answer.periods) == answer.pods.admitted
     refused = [one for period in answer.periods for one in period.refused]
     assert sum(one.pods for one in refused) == answer.pods.refused
     assert {one.group for one in refused} == {one.name for one in answer.groups if one.refused}

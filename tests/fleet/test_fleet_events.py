@@ -17,7 +17,6 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
 from mooring.engine.kubelet.events import Offline, Restart
 from mooring.engine.releases.catalog import release_of
-from mooring.fleet.answer import admitted, answer_of
 from mooring.fleet.cluster import (
     ClusterEvent,
     ControllerKind,
@@ -30,7 +29,7 @@ from mooring.fleet.cluster import (
 )
 from mooring.fleet.event_files import load_cluster, with_events
 from mooring.fleet.scheduler.strategy import Strategy
-from mooring.fleet.simulation import Simulation
+from mooring.fleet.simulation import Simulation, answer_of
 from mooring.fleet.work_files import load_work
 from mooring.inputs.pods.pods import resizing
 
@@ -83,7 +82,7 @@ def test_pods_become_what_changes_of_their_node_make_of_them(
     assert [bool(one.code) for one in result.records] == [fate == "refused" for _, fate, *_ in became]
     assert "; ".join(result.operations.problems).startswith(problem)
     assert bool(result.operations.problems) == bool(problem)
-    assert admitted(answer_of(result).pods) == sum(fate != "refused" for _, fate, *_ in became)
+    assert answer_of(result).pods.admitted == sum(fate != "refused" for _, fate, *_ in became)
 
 
 def test_an_upgrade_keeps_the_pods_of_a_node() -> None:

@@ -16,7 +16,6 @@ from mooring.engine.kubelet.events import Admit, Remove, Restart, after_event
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.releases.catalog import release_of
 from mooring.explanations.why import Prediction
-from mooring.fleet.answer import admitted, answer_of
 from mooring.fleet.cluster import (
     ControllerKind,
     NodeAction,
@@ -32,7 +31,7 @@ from mooring.fleet.cluster import (
 )
 from mooring.fleet.nodes import Nodes
 from mooring.fleet.scheduler.strategy import NUMAScoring, Scoring, Strategy
-from mooring.fleet.simulation import Simulation
+from mooring.fleet.simulation import Simulation, answer_of
 from mooring.inputs.pods.pod_relations import PodAffinityTerm, PodRelations, PodSelector, SpreadConstraint
 from mooring.inputs.pods.scheduling_fields import Operator, Requirement, Taint
 
@@ -217,5 +216,5 @@ def test_pods_that_ask_to_be_apart_share_no_node(work: Work, strategy: Strategy)
 def test_nodes_of_one_group_share_engine_runs() -> None:
     work = work_of("equal", [arrival(f"p{number}", SHAPES[1]) for number in range(40)])
     result = Simulation(cluster(group("a", 40, ALIGNED)), work).run()
-    assert admitted(answer_of(result).pods) == 40
+    assert answer_of(result).pods.admitted == 40
     assert result.nodes.states.asked <= 4

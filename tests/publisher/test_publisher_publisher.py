@@ -19,7 +19,7 @@ from mooring.inputs.machines.compact import parse_compact
 from mooring.published.facts_document import facts_of
 from mooring.published.objects import state_of
 from mooring.published.observation import EngineObserver, Observation
-from mooring.published.publisher import LOOKING, Publisher, PublisherCounts, PublisherMetrics
+from mooring.published.publisher import LOOKING, Publisher, PublisherCounts
 from mooring.published.writing import Rhythm
 from mooring.service.apiserver import Cluster, ClusterError, cluster_of
 
@@ -380,7 +380,7 @@ def test_once_wakes_too(waking: Node) -> None:
 
 
 def values(counts: PublisherCounts, now: float) -> dict[str, float]:
-    lines = PublisherMetrics(counts, lambda: now).text().decode().splitlines()
+    lines = replace(counts, clock=lambda: now).text().decode().splitlines()
     return {name: float(value) for name, value in (line.split() for line in lines if not line.startswith("#"))}
 
 

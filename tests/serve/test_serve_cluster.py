@@ -479,26 +479,26 @@ def test_only_nodes_that_have_changed_are_planned_again(monkeypatch: pytest.Monk
     nodes.refresh()
     nodes.refresh()
     assert planned == ["node-0001"]
-    assert any("team-a/late" in one.text for one in pages[1].recording.now.snapshot.notices)
+    assert any("team-a/late" in one.text for one in pages[1].recording.now.notices)
 
 
 def test_a_node_that_cannot_be_shown_says_so_and_the_others_stay_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = known(3)
     nodes = OpenNodes(cluster, ("styles", "script"))
     first, second = (opened(nodes, name) for name in ("node-0000", "node-0001"))
-    before = first.recording.now.snapshot
+    before = first.recording.now
     monkeypatch.setattr(SNAPSHOT, lambda node: (odd if node.node.name == "node-0000" else snapshot_of_node)(node))
     for name in ("node-0000", "node-0001"):
         cluster.put_pod(bound(f"late-{name}", name))
     nodes.refresh()
     assert first.recording.trouble == "what the node published cannot be used (KeyError)"
-    assert first.recording.now.snapshot == before
-    assert any("late-node-0001" in one.text for one in second.recording.now.snapshot.notices)
+    assert first.recording.now == before
+    assert any("late-node-0001" in one.text for one in second.recording.now.notices)
     monkeypatch.undo()
     cluster.put_pod(bound("later", "node-0000"))
     nodes.refresh()
     assert first.recording.trouble == ""
-    assert any("team-a/later" in one.text for one in first.recording.now.snapshot.notices)
+    assert any("team-a/later" in one.text for one in first.recording.now.notices)
 
 
 def test_a_page_can_be_opened_while_its_node_cannot_be_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -506,12 +506,12 @@ def test_a_page_can_be_opened_while_its_node_cannot_be_shown(monkeypatch: pytest
     nodes = OpenNodes(cluster, ("styles", "script"))
     monkeypatch.setattr(SNAPSHOT, odd)
     page = opened(nodes, "node-0000")
-    assert "KeyError" in page.recording.now.snapshot.notices[0].text
-    assert "ledger" not in repr(page.recording.now.snapshot.seen_by(lambda namespace: namespace == "team-a"))
+    assert "KeyError" in page.recording.now.notices[0].text
+    assert "ledger" not in repr(page.recording.now.seen_by(lambda namespace: namespace == "team-a"))
     monkeypatch.undo()
     cluster.put_pod(bound("late", "node-0000"))
     nodes.refresh()
-    assert page.recording.now.snapshot.question is not None
+    assert page.recording.now.question is not None
 
 
 def test_the_page_of_the_cluster_goes_on_after_a_node_that_cannot_be_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -532,7 +532,7 @@ def test_the_page_of_the_cluster_goes_on_after_a_node_that_cannot_be_shown(monke
 def test_pages_can_be_opened_while_others_are_brought_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster, stop = known(60), threading.Event()
     nodes = OpenNodes(cluster, ("styles", "script"))
-    empty = NodeSnapshot(opened(nodes, "node-0059").recording.now.snapshot.view)
+    empty = NodeSnapshot(opened(nodes, "node-0059").recording.now.view)
     monkeypatch.setattr(SNAPSHOT, lambda _node: empty)
 
     def clients() -> None:

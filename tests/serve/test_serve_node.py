@@ -33,7 +33,7 @@ from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.kubelet import StateTexts
 from mooring.monitoring.serve.access import EVERYTHING, Viewer
 from mooring.monitoring.serve.command import AGAIN, WatchedNode
-from mooring.monitoring.serve.node_routes import Recorded, Recording, drawn, exported
+from mooring.monitoring.serve.node_routes import Recording, drawn, exported
 from mooring.monitoring.serve.snapshot import ANY, HIDDEN, NodeNotice, NodeSnapshot, snapshot_of, snapshot_of_status
 from mooring.views.svg.picture import svg_text
 
@@ -70,7 +70,7 @@ def test_the_page_has_the_map_of_show_in_two_widths(site: Site, recorded: Record
     got = site.ask("/")
     assert got.status == 200
     for form, width in (("wide", 1100), ("narrow", 366)):
-        map_ = drawn(svg_text(recorded.now.snapshot.view, width, bare=True))
+        map_ = drawn(svg_text(recorded.now.view, width, bare=True))
         assert map_ in got.text
         assert [map_ in site.ask(f"/body?form={one}").text for one in ("wide", "narrow")] == [
             form == "wide",
@@ -130,7 +130,7 @@ def test_nothing_can_be_written(site: Site, method: str) -> None:
 
 
 def test_a_pod_is_explained_with_the_nearest_change(site: Site, recorded: Recording) -> None:
-    pod = next(one for one in recorded.now.snapshot.pods if one.name == "solver")
+    pod = next(one for one in recorded.now.pods if one.name == "solver")
     text = site.ask(f"/pod?uid={pod.uid}").text
     assert pod.code in text
     assert "Nearest change" in text
@@ -219,7 +219,7 @@ def test_what_shows_the_same_is_not_recorded_and_trouble_is_shown() -> None:
 def test_a_recording_forgets_the_oldest() -> None:
     recorded = recording()
     for count in range(700):
-        recorded.take(replace(recorded.now.snapshot, notices=(NodeNotice(f"change {count}"),)))
+        recorded.take(replace(recorded.now, notices=(NodeNotice(f"change {count}"),)))
     assert len(recorded.in_memory()) <= 600
     assert recorded.at(1).number == recorded.in_memory()[0].number
 
@@ -248,7 +248,7 @@ def test_a_person_sees_pods_of_namespaces_that_they_may_list_only(recorded: Reco
         assert "hpc/" not in some
         assert "data/database-0" in some
         assert HIDDEN in some
-        other = next(one for one in recorded.now.snapshot.pods if one.namespace == "core")
+        other = next(one for one in recorded.now.pods if one.namespace == "core")
         assert site.ask(f"/pod?uid={other.uid}", Authorization="Bearer data").status == 404
         answer = site.ask("/whatif", "POST", MANIFEST.replace("CPUS", "40"), Authorization="Bearer data").text
         assert "default/new" in answer
@@ -299,7 +299,7 @@ def test_an_agents_drift_repairs_and_delays_are_shown(recorded: Recording) -> No
         "cpus": {"overlap": "", "offline": "9"},
         "counts": {"repairs": 2},
     }
-    shown = snapshot_of_status(recorded.now.snapshot.view, document)
+    shown = snapshot_of_status(recorded.now.view, document)
     texts = [one.text for one in shown.notices]
     assert "ns/web/app holds CPUs 2-3; the kernel lets it run on 0-7" in texts
     assert "2 repairs since the agent started" in texts
@@ -334,15 +334,15 @@ def test_a_node_is_read_again_when_a_file_has_changed_or_half_a_minute_has_passe
 
 
 def test_every_status_of_an_agent_has_a_snapshot(recorded: Recording) -> None:
-    view = recorded.now.snapshot.view
+    view = recorded.now.view
     for name, make in SNAPSHOTS.items():
         document = to_builtins(status_document(make(), NO_COUNTS))
         assert len(snapshot_of_status(view, document).pods) == len(document["pods"]) + len(document["held"]), name
 
 
 def test_the_export_of_an_agents_node_is_a_page_without_script(recorded: Recording) -> None:
-    text = exported(recorded.now.snapshot.bare())
-    assert drawn(svg_text(recorded.now.snapshot.view, 1100, bare=True)) in text
+    text = exported(recorded.now.bare())
+    assert drawn(svg_text(recorded.now.view, 1100, bare=True)) in text
     assert "<script" not in text
     assert "style-src &#39;sha256-" in text
 
@@ -381,7 +381,7 @@ def test_without_a_token_no_moment_is_read(monkeypatch: pytest.MonkeyPatch) -> N
     recorded, read = recording(), list[int]()
     at = recorded.at
 
-    def counted(number: int) -> Recorded:
+    def counted(number: int) -> NodeSnapshot:
         read.append(number)
         return at(number)
 
@@ -458,7 +458,7 @@ def test_the_reasons_of_an_agent_are_for_people_who_may_list_all_pods() -> None:
 
 
 def test_the_headline_that_can_name_pods_is_for_people_who_may_list_them() -> None:
-    snapshot = recording(asked(pod("ledger-db", 24, "secret"), pod("mine", 2))).now.snapshot
+    snapshot = recording(asked(pod("ledger-db", 24, "secret"), pod("mine", 2))).now
     crashing = replace(snapshot, view=replace(snapshot.view, headline="The kubelet would crash on secret/ledger-db."))
     assert crashing.seen_by(lambda _namespace: True).view.headline
     assert not seen(crashing).view.headline
@@ -468,9 +468,9 @@ def test_a_refused_pod_keeps_the_time_at_which_it_was_first_seen() -> None:
     times = iter(range(100, 200))
     pods = pod("fits", 2), pod("large", 60)
     recorded = Recording(snapshot_of(asked(*pods)), lambda: float(next(times)))
-    first = {one.name: one.since for one in recorded.now.snapshot.pods}
+    first = {one.name: one.since for one in recorded.now.pods}
     recorded.take(snapshot_of(asked(*pods, pod("huge", 61))))
-    then = {one.name: one.since for one in recorded.now.snapshot.pods}
+    then = {one.name: one.since for one in recorded.now.pods}
     assert (first["fits"], then["fits"]) == (0, 0)
     assert first["large"] == then["large"] == 100
     assert then["huge"] == 101
@@ -513,6 +513,6 @@ def test_a_thousand_clients_hear_of_a_change() -> None:
             client.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
             clients.append(client)
         heard(clients, 1)
-        recorded.take(replace(recorded.now.snapshot, notices=(NodeNotice("changed"),)))
+        recorded.take(replace(recorded.now, notices=(NodeNotice("changed"),)))
         heard(clients, 2)
         assert "changed" in site.ask("/body").text

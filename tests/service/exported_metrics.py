@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import replace
 
 from prometheus_client import Counter, Histogram
 from prometheus_client.parser import text_string_to_metric_families
@@ -15,7 +14,7 @@ from mooring.agent.status import Published
 from mooring.cluster.dra.health import DriverMetrics
 from mooring.cluster.extender.service import ExtenderMetrics
 from mooring.engine.node.metric_names import METRICS, SCALE_DOWN_METRICS, MetricType
-from mooring.published.publisher import PublisherCounts, PublisherMetrics
+from mooring.published.publisher import PublisherCounts
 
 TARGET = frozenset({"job", "instance"})
 """What Prometheus adds to every series."""
@@ -27,7 +26,7 @@ def exported() -> Mapping[str, frozenset[str]]:
     agent.per_container = True
     extender = ExtenderMetrics(dict)
     driver = DriverMetrics(lambda: True)
-    counts = replace(PublisherCounts(), written_at=0.0, bursts=1)
+    counts = PublisherCounts(lambda: 1.0, written_at=0.0, bursts=1)
     found: dict[str, set[str]] = defaultdict(set)
     for metrics in (agent, extender, driver):
         label_all(metrics)
@@ -35,7 +34,7 @@ def exported() -> Mapping[str, frozenset[str]]:
         agent.text(),
         extender.page().body.decode(),
         driver.page().body.decode(),
-        PublisherMetrics(counts, lambda: 1.0).text().decode(),
+        counts.text().decode(),
     )
     for page in pages:
         for family in text_string_to_metric_families(page):

@@ -20,9 +20,8 @@ with lazily():
     from mooring.engine.core import release
     from mooring.engine.kubelet import events
     from mooring.engine.releases import catalog
-    from mooring.fleet import event_files, work_files
+    from mooring.fleet import event_files, relocation, work_files
     from mooring.fleet import live_objects as budgets
-    from mooring.fleet.relocation import answers
     from mooring.fleet.scheduler import strategy
     from mooring.inputs.configuration import node_configuration
     from mooring.inputs.decoding import documents
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from mooring.engine.kubelet.events import Restart
     from mooring.fleet.cluster import NodeCluster, Work
     from mooring.fleet.live_cluster import LiveCluster
-    from mooring.fleet.relocation.answers import FitQuestion
+    from mooring.fleet.relocation import FitQuestion
     from mooring.fleet.scheduler.strategy import Strategy
     from mooring.views.svg.plot import Plot
 
@@ -294,7 +293,7 @@ def fit_question(files: tuple[str, ...], replicas: int | None, movable: str, *, 
     wanted = budgets.requirements_of_text(movable, "--movable") if movable else ()
     selector = pod_relations.PodSelector(None, wanted)
     count = max(work.pods, 1) if replicas is None else replicas
-    return answers.FitQuestion(work.asking[0].name, asked, count, selector, moves)
+    return relocation.FitQuestion(work.asking[0].name, asked, count, selector, moves)
 
 
 def new_kubelet(version: str, config: tuple[str, ...]) -> Restart:

@@ -23,9 +23,8 @@ from mooring.lazy import lazily
 with lazily():
     from mooring.answers.base.changes import configuration
     from mooring.cli import terminal
-    from mooring.fleet import answer, nodes, page, ranking, simulation, text, trials
-    from mooring.fleet.relocation import answers
-    from mooring.fleet.relocation import text as texts
+    from mooring.fleet import nodes, page, ranking, relocation, simulation, text, trials
+    from mooring.fleet import relocation_text as texts
 
 if TYPE_CHECKING:
     from mooring.fleet.simulation import Simulation
@@ -55,13 +54,13 @@ def simulate_command(inputs: FleetOptions, scoring: str, form: str, to: str, *, 
     strategy = common.chosen_strategy(scoring, extender=extender)
     kept = nodes.NodeHistory() if form in ("html", "svg") else None
     result = _run(simulation.Simulation(cluster, work, strategy, inputs.seed, kept))
-    found = answer.answer_of(result)
+    found = simulation.answer_of(result)
     if kept is not None and form == "svg":
         emit_document(page.heat_svg(result, kept), to)
     elif kept is not None:
         emit_document(page.fleet_page_text(found, result, kept), to)
     else:
-        document = answer.with_pods(found, result) if form == "json" else found
+        document = simulation.with_pods(found, result) if form == "json" else found
         common.print_answer(form, to, document, text.fleet_parts(found, result, wide=form == "wide"))
     return NO if found.pods.refused or found.pods.waits or found.cut_short else YES
 
@@ -252,7 +251,7 @@ def fit_command(
     """
     question = common.fit_question(files, replicas, movable, moves=moves)
     live = inputs.read()
-    answer = answers.fit(live, question, inputs.seed)
+    answer = relocation.fit(live, question, inputs.seed)
     if form == "json":
         answer.fixed = dict(sorted(answer.fixed.items()))
     if form == "evictions":
@@ -284,9 +283,9 @@ def drain_command(
     Exit code 1 when a pod finds none.
     """
     live = inputs.read()
-    answer = answers.drain(live, nodes, common.chosen_strategy(scoring, extender=extender), inputs.seed)
+    answer = relocation.drain(live, nodes, common.chosen_strategy(scoring, extender=extender), inputs.seed)
     common.print_answer(form, to, answer, texts.drain_parts(answer, live.cluster.size))
-    return YES if answers.is_clean(answer.pods) else NO
+    return YES if relocation.is_clean(answer.pods) else NO
 
 
 UPGRADE_EXAMPLES = """\b
@@ -338,6 +337,6 @@ def upgrade_command(
     new = common.new_kubelet(version, new_config)
     names = common.node_names(live, selector)
     strategy = common.chosen_strategy(scoring, extender=extender)
-    answer = answers.upgrade(live, names, new, strategy, unavailable, inputs.seed)
+    answer = relocation.upgrade(live, names, new, strategy, unavailable, inputs.seed)
     common.print_answer(form, to, answer, texts.upgrade_parts(answer, live.cluster.size))
-    return YES if answers.is_clean(answer.pods) else NO
+    return YES if relocation.is_clean(answer.pods) else NO

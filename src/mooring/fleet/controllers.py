@@ -159,10 +159,10 @@ class Controller:
             created.append(PodArrival(name, self.workload.asked, now, self.workload.runs, alone, self.workload.name))
         return Orders(tuple(created))
 
-    def close(self) -> tuple[str, ...]:
-        """Create no pod any more, and return the names of those that there are."""
+    def close(self) -> Orders:
+        """Create no pod any more, and delete those that there are."""
         self._closed = True
-        return tuple(self._at)
+        return Orders(delete=tuple(self._at))
 
     def notice(self, name: str, change: PodChange, now: float) -> Orders:
         """Return what it does about a change of one of its pods.

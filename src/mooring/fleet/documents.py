@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from msgspec import structs
+
 from mooring.documents.plan import API_VERSION, APIVersion, Code, Count, DocumentPart, one_of, told
 
 _Share = Annotated[float, told("Of all that the nodes offer.")]
@@ -23,6 +25,16 @@ class FatesPart(DocumentPart):
     refused: Annotated[Count, told("Refused by the kubelet of their node.")]
     evicted: Annotated[Count, told("Evicted from their node: drained, removed, or preempted.")]
     held: Annotated[Count, told("On a node whose agent has no room for them, at the end.")]
+
+    @property
+    def created(self) -> int:
+        """How many pods were created."""
+        return sum(structs.astuple(self))
+
+    @property
+    def admitted(self) -> int:
+        """How many pods a kubelet admitted."""
+        return self.ran + self.runs + self.evicted
 
 
 class WaitedPart(DocumentPart):

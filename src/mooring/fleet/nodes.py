@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 from msgspec import structs
@@ -198,16 +198,9 @@ class Nodes:
         self.table.set_offer(node, offers_of(member.now, self.at[node].kubelet))
 
 
-@dataclass(frozen=True, slots=True)
-class NodesSeen:
-    """All nodes at one moment."""
-
-    at: float
-    """Seconds since the beginning."""
-    used: Amounts
-    """Requests, with a row for each resource of the table and a column for each node."""
-    states: tuple[SharedState, ...]
-    """Of each node."""
+NodesSeen: TypeAlias = tuple[float, Amounts, tuple[SharedState, ...]]
+"""All nodes at one moment: seconds since the beginning, requests, with a row for each resource of the table and a
+column for each node, and the state of each node."""
 
 
 @dataclass(slots=True)
@@ -220,7 +213,7 @@ class NodeHistory:
 
     def look(self, time: float, nodes: Nodes) -> None:
         """Keep the nodes as they are."""
-        self.moments.append(NodesSeen(time, nodes.table.used.copy(), tuple(nodes.at)))
+        self.moments.append((time, nodes.table.used.copy(), tuple(nodes.at)))
 
 
 _NOT_SHOWN = ("pods", "ephemeral-storage")

@@ -27,14 +27,13 @@ from mooring.answers.base.pods import story_of
 from mooring.engine.core.errors import clean
 from mooring.engine.kubelet.admit import AdmitMode
 from mooring.explanations.phrases import duration, requests_text
-from mooring.fleet.answer import created, joined_periods, unhappy, with_pods
 from mooring.fleet.charts import group_label, heatmap_svg, rows_for, time_chart_svg
 from mooring.fleet.cluster import PodPhase, Record
 from mooring.fleet.documents import FleetDocument
 from mooring.fleet.nodes import NodeHistory, NodesSeen, cause_words
-from mooring.fleet.simulation import Simulation
+from mooring.fleet.simulation import Simulation, with_pods
 from mooring.fleet.states import SharedState
-from mooring.fleet.text import amount_words
+from mooring.fleet.text import amount_words, joined_periods, unhappy
 from mooring.views.decision import decision_view
 from mooring.views.html.document import page_text, script_text
 from mooring.views.report import UNSAFE
@@ -76,13 +75,13 @@ def fleet_page_text(answer: FleetDocument, result: Simulation, history: NodeHist
         history: of its nodes.
     """
     document, members = with_pods(answer, result), result.nodes.table.members
-    moments, pods = [seen.at for seen in history.moments], _pods(result.records)
+    moments, pods = [at for at, *_ in history.moments], _pods(result.records)
     resources = sorted((use.resource for use in answer.uses), key=lambda name: (name != CPU, name))[:MOST_RESOURCES]
     shares = {name: _shares(result, history.moments, name) for name in resources}
     rows, states = _rows(result, shares[CPU]), _chosen(history)
     places = {key: place for place, key in enumerate(states, 1)}
     # Two bytes for each state, low byte first: the number of its picture, 0 for one that is not drawn.
-    drawn = np.array([[places.get(state.key, 0) for state in seen.states] for seen in history.moments], np.uint16)
+    drawn = np.array([[places.get(state.key, 0) for state in seen] for *_, seen in history.moments], np.uint16)
     pictures = _pictures(result, history, states.values())
     # The refusals that are explained: pods of one shape that nodes in one state refused
     alike: dict[tuple[bytes, bytes], list[Record]] = {}
@@ -125,7 +124,7 @@ def fleet_page_text(answer: FleetDocument, result: Simulation, history: NodeHist
         title=f"{document.cluster}: {document.work}",
         fleet=document,
         nodes=[member.name for member in members],
-        states=(len(pictures), len({state.key for seen in history.moments for state in seen.states})),
+        states=(len(pictures), len({state.key for *_, seen in history.moments for state in seen})),
         known=len(pods),
         data=json.dumps(data, separators=(",", ":")).translate(UNSAFE),
         patterns=PATTERNS,
@@ -133,7 +132,7 @@ def fleet_page_text(answer: FleetDocument, result: Simulation, history: NodeHist
         lines=list(_timelines(document)),
         unhappy=rows_of_pods[:_MOST_LISTED],
         unlisted=max(0, len(rows_of_pods) - _MOST_LISTED),
-        created=created(document.pods),
+        created=document.pods.created,
         fates=list(structs.asdict(document.pods).items()),
         duration=duration,
         requests=requests_text,
@@ -145,14 +144,14 @@ def fleet_page_text(answer: FleetDocument, result: Simulation, history: NodeHist
 def heat_svg(result: Simulation, history: NodeHistory) -> str:
     """Return the heat map of the CPUs, as a picture of its own."""
     shares = _shares(result, history.moments, CPU)
-    return _heat_svg(result, _rows(result, shares), shares, [seen.at for seen in history.moments], CPU)
+    return _heat_svg(result, _rows(result, shares), shares, [at for at, *_ in history.moments], CPU)
 
 
 def _shares(result: Simulation, moments: Sequence[NodesSeen], resource: str) -> Shares:
     """Return the requested share of a resource, nodes over moments; nothing where a node offers none."""
     table = result.nodes.table
     offered = table.row(table.offered, resource)
-    used = np.stack([seen.used[table.resources[resource]] for seen in moments], axis=1)
+    used = np.stack([requested[table.resources[resource]] for _, requested, _ in moments], axis=1)
     return np.where(offered[:, None] > 0, used / np.maximum(offered, 1)[:, None], np.nan)
 
 
@@ -215,10 +214,10 @@ def _refusal(records: Sequence[Record], state: SharedState, places: Mapping[byte
 def _chosen(history: NodeHistory) -> dict[bytes, SharedState]:
     """Return the states to draw: those that refused pods, then those of the end, then those that lasted longest."""
     refusing = Counter(state.key for state in history.refused.values())
-    last = Counter(state.key for state in history.moments[-1].states) if history.moments else Counter[bytes]()
-    long = Counter(state.key for seen in history.moments for state in seen.states)
+    last = Counter(state.key for state in history.moments[-1][-1]) if history.moments else Counter[bytes]()
+    long = Counter(state.key for *_, seen in history.moments for state in seen)
     known = {state.key: state for state in history.refused.values()}
-    known.update((state.key, state) for seen in history.moments for state in seen.states)
+    known.update((state.key, state) for *_, seen in history.moments for state in seen)
     order = [key for ranked in (refusing, last, long) for key, _ in ranked.most_common()]
     return {key: known[key] for key in list(dict.fromkeys(order))[:MOST_STATES]}
 
@@ -229,7 +228,7 @@ def _pictures(result: Simulation, history: NodeHistory, states: Iterable[SharedS
     for arrival in result.work.arrivals:
         names.setdefault(arrival.asked.shape.key.hex(), requests_text(arrival.asked.requests))
     members = result.nodes.table.members
-    groups = {state.key: members[place].group for seen in history.moments for place, state in enumerate(seen.states)}
+    groups = {state.key: members[place].group for *_, seen in history.moments for place, state in enumerate(seen)}
     for record in result.records:
         refusing = history.refused.get(record.arrival.name)
         if refusing is not None and record.node is not None:

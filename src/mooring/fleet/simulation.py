@@ -1,21 +1,28 @@
 """Discrete events: pods are created, scheduled, admitted or refused by their node, and end.
 
 Scheduling takes no time and neither does a kubelet's admission, so that at each moment the order of events alone
-decides. A pod that its kubelet refuses has failed; its controller decides what follows
-(:mod:`mooring.fleet.controllers`). What happens to nodes is in :mod:`mooring.fleet.controllers`.
+decides. A pod that its kubelet refuses has failed; its controller decides what follows. Controllers, and what happens
+to nodes, are in :mod:`mooring.fleet.controllers`.
+
+What it came to is a document: pods by what became of them, refusals, use over time, why pods wait at the end.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from math import fsum
 from typing import Final, Self
 
+from msgspec import structs
+
 from mooring.explanations.why import Prediction
+from mooring.fleet import documents
 from mooring.fleet.cluster import NodeCluster, PodArrival, PodPhase, Record, Work, Workload
 from mooring.fleet.controllers import Controller, Operations, Orders, PodChange
-from mooring.fleet.documents import FleetSamplePart
-from mooring.fleet.nodes import Counts, NodeHistory, Nodes, PlacedPod, Sampler
+from mooring.fleet.nodes import Counts, NodeHistory, Nodes, PlacedPod, Sampler, causes
 from mooring.fleet.scheduler.scheduler import Queue, Scheduler, WaitingPod
 from mooring.fleet.scheduler.strategy import Strategy, feasible
 
@@ -56,12 +63,13 @@ class Simulation:
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = 0
         self._counts: dict[PodPhase, int] = dict.fromkeys(PodPhase, 0)
-        self._controllers: dict[str, Controller] = {}
+        self.controllers: dict[str, Controller] = {}
+        """By their own names and those of their pods."""
         self.filtered: dict[str, int] = {}
         """Cause -> how often the extender kept a pod off a node for it."""
         self.preempted = 0
         """Pods that were evicted for pods of higher priority."""
-        self.samples: list[FleetSamplePart] = []
+        self.samples: list[documents.FleetSamplePart] = []
         self.operations = Operations(self)
         self.cut_short = False
         """Whether it was stopped before its end."""
@@ -104,11 +112,6 @@ class Simulation:
         """What became of the pods, in the order of their creation."""
         return tuple(self.by_name.values())
 
-    @property
-    def controllers(self) -> list[Controller]:
-        """All that have created pods."""
-        return list(dict.fromkeys(self._controllers.values()))
-
     def stop(self) -> None:
         """Let time stand still before the next moment; :meth:`run` then returns what there is."""
         self.cut_short = True
@@ -136,7 +139,7 @@ class Simulation:
         return record
 
     def refuse(self, record: Record, prediction: Prediction) -> None:
-        """Let a pod fail that its node had admitted and does not admit again; the node has dropped it."""
+        """Let a pod fail that its node does not admit, or not again; it is not on the node."""
         record.code, record.ended = prediction.code, self.now
         self._becomes(record, PodPhase.REFUSED)
         self._notice(record, PodChange.FAILED)
@@ -153,19 +156,15 @@ class Simulation:
         return self._counts[PodPhase.RUNS], self._counts[PodPhase.WAITS], self._counts[PodPhase.REFUSED]
 
     def _begins(self, workload: Workload) -> None:
-        controller = self._controllers[workload.name] = Controller(workload)
+        controller = self.controllers[workload.name] = Controller(workload)
         self._obey(controller, controller.sync(self.now))
 
-        def deleted() -> None:
-            for name in controller.close():
-                self._leaves(self.by_name[name])
-
         if workload.leaves is not None:
-            self.at(workload.leaves, deleted)
+            self.at(workload.leaves, lambda: self._obey(controller, controller.close()))
 
     def _obey(self, controller: Controller, orders: Orders) -> None:
         for arrival in orders.create:
-            self._controllers[arrival.name] = controller
+            self.controllers[arrival.name] = controller
             self._arrives(arrival)
         for name in orders.delete:
             self._leaves(self.by_name[name])
@@ -175,9 +174,9 @@ class Simulation:
     def _notice(self, record: Record, change: PodChange) -> None:
         """Tell the controller of a pod; one that only has to make the pod anew begins here."""
         name, owner = record.arrival.name, record.arrival.owner
-        controller = self._controllers.get(name)
+        controller = self.controllers.get(name)
         if controller is None and owner and change in (PodChange.FAILED, PodChange.DELETED):
-            controller = self._controllers[name] = Controller.of_pod(record.arrival)
+            controller = self.controllers[name] = Controller.of_pod(record.arrival)
         if controller is not None:
             self._obey(controller, controller.notice(name, change, self.now))
 
@@ -248,19 +247,17 @@ class Simulation:
         arrival = record.arrival
         prediction = self.nodes.begin(node, arrival.name, arrival.asked, self.now)
         record.node = node
-        if not prediction.admitted:
-            record.code = prediction.code
-            if self._history is not None:
-                self._history.refused[arrival.name] = self.nodes.at[node]
-            if self.strategy.agent:
-                self.nodes.hold(node, arrival.name, arrival.asked)
-                self._becomes(record, PodPhase.HELD)
-                return
-            record.ended = self.now
-            self._becomes(record, PodPhase.REFUSED)
-            self._notice(record, PodChange.FAILED)
+        if prediction.admitted:
+            self._runs(record, node)
             return
-        self._runs(record, node)
+        if self._history is not None:
+            self._history.refused[arrival.name] = self.nodes.at[node]
+        if self.strategy.agent:
+            record.code = prediction.code
+            self.nodes.hold(node, arrival.name, arrival.asked)
+            self._becomes(record, PodPhase.HELD)
+        else:
+            self.refuse(record, prediction)
 
     def _runs(self, record: Record, node: int) -> None:
         """Note that a node has admitted a pod."""
@@ -276,3 +273,124 @@ class Simulation:
             for asked in self._queue.kinds():
                 if asked.relations.has_terms and feasible(self.nodes.table, asked).any():
                     self._retry(self._queue.wake(asked.key))
+
+
+MOST_KINDS: Final = 100
+"""Kinds of waiting pods that are explained; those of most pods."""
+
+
+def answer_of(result: Simulation) -> documents.FleetDocument:
+    """Return what a simulation came to, but for single pods, which :func:`with_pods` adds."""
+    counted = Counter(record.fate for record in result.records)
+    aligned = Counter(record.numa_nodes for record in result.records if record.numa_nodes)
+    controllers = dict.fromkeys(result.controllers.values())
+    groups = {one.name: documents.FleetGroupPart(one.name, one.count, 0, {}) for one in result.cluster.groups}
+    for record in result.records:
+        if record.node is not None and record.fate is not PodPhase.HELD:
+            group = groups[result.nodes.table.members[record.node].group.name]
+            if record.fate is PodPhase.REFUSED:
+                group.refused[record.code] = group.refused.get(record.code, 0) + 1
+            else:
+                group.admitted += 1
+    for group in groups.values():
+        group.refused = dict(sorted(group.refused.items()))
+    return documents.FleetDocument(
+        cluster=result.cluster.name,
+        work=result.work.name,
+        strategy=result.strategy.name,
+        seed=result.seed,
+        nodes=sum(group.count for group in result.cluster.groups),
+        pods=documents.FatesPart(*(counted[fate] for fate in PodPhase)),
+        waited=_waited([one for record in result.records if (one := record.waited) is not None]),
+        groups=list(groups.values()),
+        uses=list(_uses(result)),
+        runaways={name: times for one in controllers for name, times in one.runaways.items()},
+        failed_jobs=[one.workload.name for one in controllers if one.given_up],
+        preempted=result.preempted,
+        cut_short=result.cut_short,
+        problems=result.operations.problems,
+        filtered=result.filtered,
+        aligned={str(count): pods for count, pods in sorted(aligned.items())},
+        samples=result.samples,
+        periods=_periods(result),
+        records=[],
+        waits=[],
+        assumed=[*result.cluster.findings, *result.work.findings],
+    )
+
+
+def _waited(seconds: Iterable[float]) -> documents.WaitedPart:
+    """Return median, 99th percentile and most."""
+    ordered = sorted(seconds) or [0.0]
+    median, late = (ordered[max(-int(-share * len(ordered) // 1) - 1, 0)] for share in (0.5, 0.99))
+    return documents.WaitedPart(median, late, ordered[-1])
+
+
+def _periods(result: Simulation) -> list[documents.FleetPeriodPart]:
+    """Return the periods between the samples."""
+    ends = [sample.at for sample in result.samples]
+    waited: list[list[float]] = [[] for _ in ends]
+    refused: list[Counter[tuple[str, str]]] = [Counter() for _ in ends]
+    members = result.nodes.table.members
+
+    def place(time: float) -> int:
+        return min(bisect_left(ends, time), len(ends) - 1)
+
+    for record in result.records:
+        if record.waited is not None and record.admitted is not None:
+            waited[place(record.admitted)].append(record.waited)
+        if record.fate is PodPhase.REFUSED and record.node is not None and record.ended is not None:
+            refused[place(record.ended)][members[record.node].group.name, record.code] += 1
+    return [
+        documents.FleetPeriodPart(
+            start,
+            end,
+            len(seconds),
+            [documents.RefusedPart(*key, pods) for key, pods in sorted(codes.items())],
+            _waited(seconds),
+        )
+        for start, end, seconds, codes in zip([0.0, *ends[:-1]], ends, waited, refused, strict=True)
+    ]
+
+
+def _uses(result: Simulation) -> Iterator[documents.UsePart]:
+    table, samples = result.nodes.table, result.samples
+
+    def mean(shares: Sequence[float]) -> float:
+        time = samples[-1].at - samples[0].at
+        steps = zip(samples, samples[1:], shares, strict=False)
+        return fsum((after.at - before.at) * share for before, after, share in steps) / time if time else shares[-1]
+
+    for name in table.resources:
+        offered = int(table.row(table.offered, name).sum())
+        if offered and samples and name in samples[0].used:
+            used = [sample.used[name] / offered for sample in samples]
+            lost = [sample.stranded[name] / offered for sample in samples]
+            yield documents.UsePart(name, offered, mean(used), max(used), mean(lost))
+
+
+def with_pods(found: documents.FleetDocument, result: Simulation) -> documents.FleetDocument:
+    """Return an answer with what became of every pod, and why some wait; equal pods wait for the same reasons."""
+    members, waits = result.nodes.table.members, list[documents.FleetWaitPart]()
+    kinds: dict[Hashable, list[Record]] = {}
+    for record in result.records:
+        if record.fate is PodPhase.WAITS:
+            kinds.setdefault(record.arrival.asked.key, []).append(record)
+    for alike in sorted(kinds.values(), key=lambda records: -len(records))[:MOST_KINDS]:
+        why = causes(result.nodes, alike[0].arrival.asked)
+        parts = [documents.WaitCausePart(one.text, one.code, len(one.nodes)) for one in why]
+        waits.append(documents.FleetWaitPart([record.arrival.name for record in alike], parts))
+    codes = {pod: next((one.code for one in kind.causes if one.code), "") for kind in waits for pod in kind.pods}
+    records = [
+        documents.FleetPodPart(
+            record.arrival.name,
+            record.fate.value,
+            "" if record.node is None else members[record.node].name,
+            codes.get(record.arrival.name, record.code),
+            record.arrival.at,
+            record.admitted,
+            record.ended,
+        )
+        for record in result.records
+    ]
+    return structs.replace(found, records=records, waits=waits)

@@ -36,20 +36,9 @@ PodsInOrder: TypeAlias = Sequence[tuple[str, PodShape]]
 _PLAIN = "plain"
 
 
-@dataclass(frozen=True, slots=True)
-class KubeletOutcome:
-    """A kubelet after a change."""
-
-    kubelet: Kubelet
-    refused: Mapping[str, Prediction] = field(default_factory=dict)
-    """Uid of a pod that is not admitted again -> why."""
-    kind: str = ""
-    """Configuration and release from then on, as text; empty where they cannot have changed."""
-    message: str = ""
-    """Why the change was not made; empty when it was."""
-
-
-KubeletChange: TypeAlias = Callable[[Kubelet], KubeletOutcome]
+KubeletChange: TypeAlias = Callable[[Kubelet], tuple[Kubelet, Mapping[str, Prediction], str, str]]
+"""Returns a kubelet after a change, uid of a pod that is not admitted again -> why, configuration and release from then
+on as text, empty where they cannot have changed, and why the change was not made, empty when it was."""
 
 
 def with_all(kubelet: Kubelet, pods: PodsInOrder) -> tuple[Kubelet, list[str]]:
@@ -87,21 +76,21 @@ def restarting(restart: Restart) -> KubeletChange:
         restart: with the configuration and the release from then on.
     """
 
-    def change(kubelet: Kubelet) -> KubeletOutcome:
+    def change(kubelet: Kubelet) -> tuple[Kubelet, Mapping[str, Prediction], str, str]:
         facts: list[object] = []
         after, result = after_event(kubelet, restart, observer=facts.append)
         if result.refusal is not None or result.crash:
             message = result.crash if result.refusal is None else result.refusal.message
-            return KubeletOutcome(kubelet, message=message)
+            return kubelet, {}, "", message
         refused = {one.pod.uid: prediction_of(one, after, facts) for one in result.admissions if not one.admitted}
-        return KubeletOutcome(after, refused, repr((after.settings.config, after.mooring.release)))
+        return after, refused, repr((after.settings.config, after.mooring.release)), ""
 
     return change
 
 
 def changing_cpus(event: Offline | Online) -> KubeletChange:
     """Return the change that CPUs make which go offline or come online."""
-    return lambda kubelet: KubeletOutcome(after_event(kubelet, event)[0])
+    return lambda kubelet: (after_event(kubelet, event)[0], {}, "", "")
 
 
 def resizing(number: int, pod: Pod) -> KubeletChange:
@@ -112,10 +101,10 @@ def resizing(number: int, pod: Pod) -> KubeletChange:
         pod: with the resources that it wants.
     """
 
-    def change(kubelet: Kubelet) -> KubeletOutcome:
+    def change(kubelet: Kubelet) -> tuple[Kubelet, Mapping[str, Prediction], str, str]:
         uid = list(kubelet.node.active)[number]
         after, answer = kubelet.resize(replace(pod, uid=uid, name=uid))
-        return KubeletOutcome(after, message="" if answer.accepted else f"{answer.reason}: {answer.message}")
+        return after, {}, "", "" if answer.accepted else f"{answer.reason}: {answer.message}"
 
     return change
 
@@ -245,11 +234,11 @@ class SharedStates:
         def ask() -> StateChange:
             self.asked += 1
             full, names = with_all(state.kubelet, pods)
-            outcome = change(full)
-            kubelet = without_plain(outcome.kubelet, names)
-            kind = f"{state.group}{_CHANGED}{outcome.kind}" if outcome.kind else state.kind
-            refused = {names.index(uid): prediction for uid, prediction in outcome.refused.items()}
-            return self._shared(kind, kubelet, held_by(kubelet)), refused, outcome.message
+            after, refused, configuration, message = change(full)
+            kubelet = without_plain(after, names)
+            kind = f"{state.group}{_CHANGED}{configuration}" if configuration else state.kind
+            by_place = {names.index(uid): prediction for uid, prediction in refused.items()}
+            return self._shared(kind, kubelet, held_by(kubelet)), by_place, message
 
         return self._changed.of((state.key, tuple((place, shape.key) for place, shape in pods), key), ask)
 

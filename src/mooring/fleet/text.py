@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import structs
 from rich.console import RenderableType
@@ -12,10 +13,9 @@ from rich.text import Text
 from mooring.engine.core.errors import clean
 from mooring.explanations.codes import page
 from mooring.explanations.phrases import duration, plural, size
-from mooring.fleet.answer import admitted, created, joined_periods, unhappy
-from mooring.fleet.cluster import PodPhase, Work
+from mooring.fleet.cluster import REMADE, PodPhase, Record, Work
 from mooring.fleet.controllers import MOST_REMADE
-from mooring.fleet.documents import FatesPart, FleetDocument
+from mooring.fleet.documents import FatesPart, FleetDocument, FleetPeriodPart, FleetSamplePart
 from mooring.fleet.nodes import cause_words, causes
 from mooring.fleet.ranking import Goal, SeedSpread, Size, ranked
 from mooring.fleet.simulation import Simulation
@@ -50,7 +50,7 @@ def section(heading: str, content: RenderableType | None = None) -> Iterator[Ren
 def fleet_parts(answer: FleetDocument, result: Simulation, *, wide: bool) -> Iterator[RenderableType]:
     """Yield the answer for people."""
     ends = duration(answer.samples[-1].at if answer.samples else 0.0)
-    counts = f"{plural(answer.nodes, 'node')}, {plural(created(answer.pods), 'pod')}"
+    counts = f"{plural(answer.nodes, 'node')}, {plural(answer.pods.created, 'pod')}"
     yield from head(answer.cluster, f"{counts} in {ends}, {answer.strategy}", answer.assumed)
     if answer.cut_short:
         yield Text(f"cut short after {ends}: pods that come later are not counted", "bold")
@@ -115,7 +115,7 @@ def alignment_words(aligned: Mapping[str, int]) -> str:
 def _headline(fates: FatesPart) -> str:
     refused, waits, held = fates.refused, fates.waits, fates.held
     if not refused and not waits and not held:
-        stayed = created(fates) - fates.left
+        stayed = fates.created - fates.left
         subject, them = (f"All {stayed} pods", "them") if stayed > 1 else ("The only pod", "it")
         return (
             f"{subject} found a node that admitted {them}." if stayed else "No pod found a node before it was deleted."
@@ -123,8 +123,8 @@ def _headline(fates: FatesPart) -> str:
     said = [f"{refused} refused by kubelets"] if refused else []
     said += [f"{waits} without a node at the end"] if waits else []
     said += [f"{held} held on their node"] if held else []
-    were = "was" if created(fates) == 1 else "were"
-    return f"{admitted(fates)} of {plural(created(fates), 'pod')} {were} admitted; {' and '.join(said)}."
+    were = "was" if fates.created == 1 else "were"
+    return f"{fates.admitted} of {plural(fates.created, 'pod')} {were} admitted; {' and '.join(said)}."
 
 
 def _fates(answer: FleetDocument) -> RenderableType:
@@ -148,6 +148,37 @@ def _fates(answer: FleetDocument) -> RenderableType:
     if answer.aligned:
         table.add_row("", alignment_words(answer.aligned))
     return table
+
+
+def joined_periods(
+    periods: Sequence[FleetPeriodPart], samples: Sequence[FleetSamplePart], most: int
+) -> Iterator[tuple[str, int, int, int, Counter[tuple[str, str]], str]]:
+    """Yield the periods, joined until few enough are left to be read.
+
+    Each with its end, pods that run, wait and were admitted, pods by group and code of a refusal, and the longest 99th
+    percentile of the wait.
+    """
+    together = -(-len(periods) // most) or 1
+    for first in range(0, len(periods), together):
+        some = periods[first : first + together]
+        last = samples[first + len(some) - 1]
+        refused: Counter[tuple[str, str]] = Counter()
+        for one in (one for period in some for one in period.refused):
+            refused[one.group, one.code] += one.pods
+        count = sum(period.admitted for period in some)
+        waited = duration(max(period.waited.percentile99 for period in some)) if count else "–"
+        yield duration(some[-1].ends), last.running, last.waiting, count, refused, waited
+
+
+def unhappy(
+    records: Iterable[Record], fates: Collection[PodPhase] = (PodPhase.REFUSED, PodPhase.WAITS, PodPhase.HELD)
+) -> dict[str, list[Record]]:
+    """Return the pods that were refused, held or found no node: name of the first -> it, and those made anew for it."""
+    found: dict[str, list[Record]] = {}
+    for record in records:
+        if record.fate in fates:
+            found.setdefault(record.arrival.name.partition(REMADE)[0], []).append(record)
+    return found
 
 
 def _periods(answer: FleetDocument) -> RenderableType:

@@ -28,11 +28,10 @@ import msgspec
 
 import mooring
 from mooring.engine.core.errors import InputError
-from mooring.fleet.answer import admitted, answer_of
 from mooring.fleet.cluster import NodeCluster, Work
 from mooring.fleet.documents import TrialPart
 from mooring.fleet.scheduler.strategy import Strategy
-from mooring.fleet.simulation import Simulation
+from mooring.fleet.simulation import Simulation, answer_of
 from mooring.lazy import lazily
 from mooring.service.daemon import worker_processes
 
@@ -67,7 +66,7 @@ class Figures:
     @property
     def admitted(self) -> int:
         """Pods that a kubelet admitted."""
-        return admitted(self.trial.pods)
+        return self.trial.pods.admitted
 
     @property
     def without_node(self) -> int:

@@ -130,6 +130,14 @@ class APINames:
         self._cluster.close()
 
 
+def uid_of(content: Mapping[str, Any]) -> str:
+    """Return the uid by which its kubelet knows a pod, of a static pod not its mirror's; empty where there is none."""
+    metadata = content.get("metadata")
+    if not isinstance(metadata, dict):
+        return ""
+    return str((metadata.get("annotations") or {}).get(MIRROR) or metadata.get("uid") or "")
+
+
 def names_of(items: Iterable[dict[str, Any]]) -> Names:
     """Return uid by namespace and name; a static pod has the uid that its kubelet gave it, not its mirror's.
 
@@ -142,6 +150,5 @@ def names_of(items: Iterable[dict[str, Any]]) -> Names:
     found = {}
     for item in items:
         metadata = item.get("metadata") or {}
-        uid = (metadata.get("annotations") or {}).get(MIRROR) or metadata.get("uid")
-        found[str(metadata.get("namespace", "")), str(metadata.get("name", ""))] = str(uid or "")
+        found[str(metadata.get("namespace", "")), str(metadata.get("name", ""))] = uid_of(item)
     return found

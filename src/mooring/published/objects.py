@@ -35,6 +35,8 @@ FACTS: Final = "NodeFacts"
 STATE: Final = "NodeState"
 SHADOW: Final = "NodeShadow"
 PLURALS: Final[Mapping[str, str]] = {FACTS: "nodefacts", STATE: "nodestates", SHADOW: "nodeshadows"}
+PATHS: Final[Mapping[str, str]] = {kind: f"apis/{API_VERSION}/{plural}" for kind, plural in PLURALS.items()}
+"""Kind -> path of its objects at the API server."""
 NODE_LABEL: Final = f"{GROUP}/node"
 """Label of a NodeFacts: the node that made it. Others of its kind use it too."""
 LARGEST_OBJECT: Final = 1_000_000

@@ -76,7 +76,7 @@ class Publisher:
         self._known_facts = ""
         self._without_topology = False
         self._blind, self._resume_at = 0, 0.0
-        self.counts = PublisherCounts()
+        self.counts = PublisherCounts(clock)
 
     def run(self, stopping: threading.Event) -> None:
         """Publish until told to stop."""
@@ -219,8 +219,10 @@ class Publisher:
 
 @dataclass(slots=True)
 class PublisherCounts:
-    """Changed by the publisher's thread alone; others may read each number at any time."""
+    """Changed by the publisher's thread alone; others may read each number, or all as a page, at any time."""
 
+    clock: Callable[[], float] = time.monotonic
+    """The publisher's: seconds that only go forward."""
     writes: int = 0
     """Complete ones."""
     failures: int = 0
@@ -230,24 +232,11 @@ class PublisherCounts:
     """Looks at which nothing could be seen."""
     wakes: int = 0
     written_at: float | None = None
-    """When the last write was complete, on the publisher's clock; None before the first."""
+    """When the last write was complete; None before the first."""
     bursts: int = 0
     """Bursts of changes that were written."""
     burst_cpu: float = 0.0
     """CPU seconds that these took together, from seeing to writing."""
-
-
-class PublisherMetrics:
-    """The page on which a publisher's counts stand."""
-
-    def __init__(self, counts: PublisherCounts, clock: Callable[[], float]) -> None:
-        """Count nothing itself.
-
-        Args:
-            counts: of the publisher, which continues changing them.
-            clock: the publisher's, seconds.
-        """
-        self._counts, self._clock = counts, clock
 
     def text(self) -> bytes:
         """Return everything in the text format of Prometheus."""
@@ -255,22 +244,21 @@ class PublisherMetrics:
 
     def collect(self) -> Iterator[Metric]:
         """Yield the counters, and the age of the last write once there was one."""
-        counts = self._counts
         for name, says, value in (
-            ("changes", "Changes of the node, the first observation included.", counts.changes),
-            ("writes", "Writes of everything, heartbeats too.", counts.writes),
-            ("failures", "Writes that failed.", counts.failures),
-            ("blind_looks", "Looks at the node that failed.", counts.blind),
-            ("wakes", "Annotations written to have the scheduler try waiting pods again.", counts.wakes),
+            ("changes", "Changes of the node, the first observation included.", self.changes),
+            ("writes", "Writes of everything, heartbeats too.", self.writes),
+            ("failures", "Writes that failed.", self.failures),
+            ("blind_looks", "Looks at the node that failed.", self.blind),
+            ("wakes", "Annotations written to have the scheduler try waiting pods again.", self.wakes),
         ):
             yield CounterMetricFamily(f"{_PREFIX}_{name}", says, value=value)
-        if counts.written_at is not None:
-            age = max(self._clock() - counts.written_at, 0.0)
+        if self.written_at is not None:
+            age = max(self.clock() - self.written_at, 0.0)
             says = "Time since everything was written last."
             yield GaugeMetricFamily(f"{_PREFIX}_last_write_age_seconds", says, value=age)
         says = "CPU time of the publisher's thread from seeing a burst of changes until it is written."
         yield SummaryMetricFamily(
-            f"{_PREFIX}_change_cpu_seconds", says, count_value=counts.bursts, sum_value=counts.burst_cpu
+            f"{_PREFIX}_change_cpu_seconds", says, count_value=self.bursts, sum_value=self.burst_cpu
         )
 
 
@@ -316,7 +304,6 @@ class PublisherThread:
         """
         self._stopping = threading.Event()
         self._publisher = Publisher(LiveSource(kubelet, node).observe, connect, node, report=report)
-        self._metrics = PublisherMetrics(self._publisher.counts, time.monotonic)
         self._thread = threading.Thread(
             target=self._publisher.run, args=(self._stopping,), name="mooring-publisher", daemon=True
         )
@@ -329,7 +316,7 @@ class PublisherThread:
 
     def metrics(self) -> str:
         """Return the counts in the text format of Prometheus."""
-        return self._metrics.text().decode()
+        return self.counts.text().decode()
 
     def stop(self, patience: float) -> None:
         """End the thread, and wait for it for some seconds."""

@@ -27,7 +27,7 @@ import msgspec
 
 from mooring.engine.core.errors import MooringError
 from mooring.published import observation
-from mooring.published.objects import API_VERSION, FACTS, GROUP, NODE_LABEL, PLURALS, SHADOW, STATE, encoded
+from mooring.published.objects import FACTS, GROUP, NODE_LABEL, PATHS, STATE, encoded
 from mooring.published.observation import Observation, exclusive_cpus_of, zones_of
 from mooring.service.apiserver import ClusterError, asked, cluster_errors
 from mooring.service.following import objects_at, pause_before
@@ -36,7 +36,7 @@ MANAGER: Final = "mooring"
 _APPLY: Final = {"Content-Type": "application/apply-patch+yaml"}
 _JSON: Final = {"Content-Type": "application/json"}
 _PATHS: Final[Mapping[str, str]] = {
-    **{kind: f"apis/{API_VERSION}/{PLURALS[kind]}" for kind in (FACTS, STATE, SHADOW)},
+    **PATHS,
     observation.KIND: f"apis/{observation.API_VERSION}/{observation.PLURAL}",
 }
 

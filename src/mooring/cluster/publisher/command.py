@@ -120,8 +120,7 @@ def command(
             publisher = _publisher(asked, source.observe, rhythm)
             if once:
                 return _once(publisher, asked.name)
-            counted = publishing.PublisherMetrics(publisher.counts, time.monotonic)
-            pages = {"/metrics": lambda: http.Page(counted.text(), http.PROMETHEUS)}
+            pages = {"/metrics": lambda: http.Page(publisher.counts.text(), http.PROMETHEUS)}
             serving = nullcontext() if address is None else closing(http.serve_tcp(address, pages))
             with daemon.stop_signals() as stopping, serving:
                 publisher.run(stopping)

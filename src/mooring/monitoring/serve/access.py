@@ -5,10 +5,6 @@ A token is reviewed (TokenReview), and pods of a namespace are shown to people w
 
 Source: Kubernetes documentation, "Authenticating" and "Authorization"; authentication.k8s.io/v1 TokenReview,
 authorization.k8s.io/v1 SubjectAccessReview.
-
-What the API server says about a token and a person: TokenReview and SubjectAccessReview; usable from any thread.
-
-Source: authentication.k8s.io/v1 TokenReview, authorization.k8s.io/v1 SubjectAccessReview.
 """
 
 from __future__ import annotations

@@ -289,7 +289,7 @@ def node_application(recording: Recording, guard: Guard, *, loopback: bool) -> h
 
     def namespaces(request: Request) -> Collection[str]:
         try:
-            return recording.at(moment_of(request)).snapshot.namespaces
+            return recording.at(moment_of(request)).namespaces
         except InputError:
             return ()
 

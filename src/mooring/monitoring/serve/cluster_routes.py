@@ -26,7 +26,7 @@ from starlette.routing import Route
 
 from mooring.engine.core.errors import InputError
 from mooring.inputs.pods.cluster_objects import FINISHED
-from mooring.inputs.pods.pods import MIRROR, pod_from_object
+from mooring.inputs.pods.pods import pod_from_object
 from mooring.inputs.pods.scheduling_fields import NO_FIELDS, scheduling_fields, taint_of
 from mooring.monitoring.serve import cluster_known, node_routes
 from mooring.monitoring.serve.access import Guard, Viewer
@@ -45,7 +45,8 @@ from mooring.monitoring.serve.cluster_html import TileSheet, cluster_page, expor
 from mooring.monitoring.serve.cluster_known import NODE, POD, ClusterNode, ClusterPod, KnownCluster
 from mooring.monitoring.serve.node_routes import Recording
 from mooring.published.facts_document import facts_of
-from mooring.published.objects import FACTS, GROUP, PLURALS, SHADOW, STATE, VERSION, object_name, state_of
+from mooring.published.naming import uid_of
+from mooring.published.objects import FACTS, PATHS, SHADOW, STATE, object_name, state_of
 from mooring.published.possible_kubelets import NodeFaults, unjudged
 from mooring.published.shadow_document import shadow_of
 from mooring.service.apiserver import Cluster, ClusterError
@@ -228,11 +229,7 @@ def cluster_application(
     return application(made, entrance, found, routes.heartbeat, loopback=loopback), routes
 
 
-_PATHS: Final[Mapping[str, str]] = {
-    **{kind: f"apis/{GROUP}/{VERSION}/{PLURALS[kind]}" for kind in (FACTS, STATE, SHADOW)},
-    NODE: "api/v1/nodes",
-    POD: PODS,
-}
+_PATHS: Final[Mapping[str, str]] = {**PATHS, NODE: "api/v1/nodes", POD: PODS}
 Content = Mapping[str, Any]
 
 
@@ -329,14 +326,6 @@ def _read(of: Callable[[object], Any], content: Content) -> Any:
         return of(dict(content))
     except InputError as error:
         return str(error)
-
-
-def uid_of(content: Content) -> str:
-    """Return the uid by which a kubelet knows a pod; empty where there is none."""
-    metadata = content.get("metadata")
-    if not isinstance(metadata, dict):
-        return ""
-    return str((metadata.get("annotations") or {}).get(MIRROR) or metadata.get("uid") or "")
 
 
 LISTING: Final = 60.0

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Final
 
@@ -77,17 +77,6 @@ MOST_CELLS: Final = 150_000
 MOST_SNAPSHOTS: Final = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """A snapshot and when it was new."""
-
-    number: int
-    """From 1, growing."""
-    at: float
-    """Unix time."""
-    snapshot: NodeSnapshot
-
-
 class Recording:
     """Takes snapshots of one node; usable from any thread."""
 
@@ -100,27 +89,27 @@ class Recording:
         self.trouble = ""
         """Why the node cannot be read at the moment."""
         cpus = max(1, sum(1 for _ in first.view.cpus()))
-        self._past: deque[Recorded] = deque(maxlen=max(20, min(MOST_SNAPSHOTS, MOST_CELLS // cpus)))
-        self._now = Recorded(1, at := clock(), first.dated((), at))
+        self._past: deque[NodeSnapshot] = deque(maxlen=max(20, min(MOST_SNAPSHOTS, MOST_CELLS // cpus)))
+        self._now = replace(first.dated((), clock()), number=1)
 
     @property
-    def now(self) -> Recorded:
+    def now(self) -> NodeSnapshot:
         """The newest snapshot."""
         return self._now
 
     def take(self, snapshot: NodeSnapshot) -> bool:
         """Take a snapshot; one that shows the same as the newest is not recorded, but asked from now on."""
         with self._lock:
-            before, at = self._now, self._clock()
-            snapshot = snapshot.dated(before.snapshot.pods, at)
+            before = self._now
+            snapshot = snapshot.dated(before.pods, self._clock())
             troubled, self.trouble = bool(self.trouble), ""
-            if snapshot == before.snapshot:
-                self._now = Recorded(before.number, before.at, snapshot)
+            if snapshot == before:
+                self._now = replace(snapshot, number=before.number, at=before.at)
                 if not troubled:
                     return False
             else:
-                self._past.append(Recorded(before.number, before.at, before.snapshot.bare()))
-                self._now = Recorded(before.number + 1, at, snapshot)
+                self._past.append(before.bare())
+                self._now = replace(snapshot, number=before.number + 1)
         self.feed.changed()
         return True
 
@@ -130,17 +119,17 @@ class Recording:
             self.trouble = problem
             self.feed.changed()
 
-    def span(self) -> tuple[int, Recorded]:
+    def span(self) -> tuple[int, NodeSnapshot]:
         """Return the number of the oldest moment and the newest moment, as they are at one time."""
         with self._lock:
             return self._past[0].number if self._past else self._now.number, self._now
 
-    def in_memory(self) -> list[Recorded]:
+    def in_memory(self) -> list[NodeSnapshot]:
         """Return the moments that are in memory, the newest last."""
         with self._lock:
             return [*self._past, self._now]
 
-    def at(self, number: int) -> Recorded:
+    def at(self, number: int) -> NodeSnapshot:
         """Return the moment of a number; the oldest one for one that is forgotten, the newest for 0."""
         found = self.in_memory()
         if not number:
@@ -157,9 +146,8 @@ def drawn(picture: str) -> str:
     return picture.replace(style_sheet(), "").replace(PATTERNS, "")
 
 
-def body_html(seen: Recorded, *, current: bool, trouble: str = "", form: str = "") -> str:
+def body_html(shown: NodeSnapshot, *, current: bool, trouble: str = "", form: str = "") -> str:
     """Return the part of the page that changes, with the map in one form; without one, in all."""
-    shown = seen.snapshot
     owners: dict[str, list[OwnerView]] = {pod.uid: [] for pod in shown.pods}
     others = [owner for owner in shown.view.owners if owner.uid not in owners]
     for owner in shown.view.owners:
@@ -176,11 +164,11 @@ def body_html(seen: Recorded, *, current: bool, trouble: str = "", form: str = "
         marks=MARKS,
         current=current,
         trouble=trouble,
-        at=seen.at,
+        at=shown.at,
     )
 
 
-def node_page(seen: Recorded, content: str, first: int, up: str, assets: tuple[str, str]) -> str:
+def node_page(seen: NodeSnapshot, content: str, first: int, up: str, assets: tuple[str, str]) -> str:
     """Return the page of a node.
 
     Args:
@@ -190,7 +178,7 @@ def node_page(seen: Recorded, content: str, first: int, up: str, assets: tuple[s
         up: address of the page of the cluster; empty where there is none.
         assets: addresses of styles and script.
     """
-    view = seen.snapshot.view
+    view = seen.view
     styles, script = assets
     return part_text(
         "serve-node.html",
@@ -201,7 +189,7 @@ def node_page(seen: Recorded, content: str, first: int, up: str, assets: tuple[s
         content=content,
         number=seen.number,
         first=first,
-        can_ask=seen.snapshot.question is not None,
+        can_ask=seen.question is not None,
         up=up,
     )
 
@@ -227,7 +215,7 @@ def exported(snapshot: NodeSnapshot) -> str:
     """Return a node as one file: the report of its plan, or what an agent says where no plan is known."""
     if snapshot.plan is not None:
         return html_text(report_of(snapshot.plan))
-    content = body_html(Recorded(1, 0.0, snapshot), current=True)
+    content = body_html(snapshot, current=True)
     return page_text("serve-export.html", title=snapshot.view.name or "Node", content=content, patterns=PATTERNS)
 
 
@@ -268,7 +256,7 @@ class NodeRoutes:
     async def pod(self, request: Request, viewer: Viewer) -> Response:
         """Explain a pod that is on the node now, or was at a moment."""
         seen = self.recording.at(moment_of(request))
-        snapshot = seen.snapshot.seen_by(viewer.may_list)
+        snapshot = seen.seen_by(viewer.may_list)
         uid = request.query_params.get("uid", "")
         pod = next((one for one in snapshot.pods if one.uid == uid), None)
         if pod is None:
@@ -279,7 +267,7 @@ class NodeRoutes:
             return HTMLResponse(problem_html(f"{pod.namespace}/{pod.name}: {pod.verdict}. {lines}"))
         async with self._asking:
             story = await run_in_threadpool(story_of, plan, question, uid, pod.asked)
-        if story is not None and snapshot is not seen.snapshot:
+        if story is not None and snapshot is not seen:
             # The decision's picture and the nearest change would name pods of other namespaces.
             story = story.without_names()
         return HTMLResponse(stories_html([story] if story is not None else [], named=False))
@@ -289,13 +277,12 @@ class NodeRoutes:
         body = await read_body(request, LARGEST_MANIFEST)
         if body is None:
             return HTMLResponse(problem_html("the manifest is too large"), HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-        question = self.recording.now.snapshot.question
-        if question is None:
+        snapshot = self.recording.now
+        if snapshot.question is None:
             return HTMLResponse(problem_html("the node's files are not known here"), HTTPStatus.CONFLICT)
-        snapshot = self.recording.now.snapshot
         try:
             async with self._asking:
-                view, stories = await run_in_threadpool(what_if, question, body)
+                view, stories = await run_in_threadpool(what_if, snapshot.question, body)
         except InputError as error:
             return HTMLResponse(problem_html(str(error)), HTTPStatus.BAD_REQUEST)
         if snapshot.seen_by(viewer.may_list) is not snapshot:
@@ -312,13 +299,12 @@ class NodeRoutes:
 
         return stream(self.recording.feed, news)
 
-    async def _body(self, seen: Recorded, viewer: Viewer, *, current: bool, form: str = "") -> str:
+    async def _body(self, seen: NodeSnapshot, viewer: Viewer, *, current: bool, form: str = "") -> str:
         trouble = self.recording.trouble if current else ""
         key = (seen.number, current, trouble, viewer.namespaces, form)
         async with self._making:
             if key not in self._made:
-                snapshot = seen.snapshot.seen_by(viewer.may_list)
-                shown = Recorded(seen.number, seen.at, snapshot)
+                shown = seen.seen_by(viewer.may_list)
                 self._made[key] = await run_in_threadpool(body_html, shown, current=current, trouble=trouble, form=form)
             return self._made[key]
 

@@ -101,6 +101,10 @@ class NodeSnapshot:
     """From which pods are explained; None where only an agent's status is known."""
     question: Question | None = field(default=None, compare=False, repr=False)
     """What is asked again with other pods."""
+    number: int = field(default=0, compare=False)
+    """Place in a recording: from 1, growing."""
+    at: float = field(default=0.0, compare=False)
+    """Unix time when it was new there."""
 
     def seen_by(self, may_list: MayList) -> NodeSnapshot:
         """Return what a person may see: pods of other namespaces have no name, and nothing is said about them."""
@@ -122,13 +126,12 @@ class NodeSnapshot:
         view = replace(
             self.view, owners=owners, devices=devices, rejected=rejected, caption=self.view.caption[:1], headline=""
         )
-        return NodeSnapshot(
-            view,
-            tuple(one for one in self.pods if may_list(one.namespace)),
-            tuple(one for one in self.pending if may_list(one.namespace)),
-            tuple(seen for one in self.notices if (seen := one.seen_by(may_list)) is not None),
-            self.plan,
-            self.question,
+        return replace(
+            self,
+            view=view,
+            pods=tuple(one for one in self.pods if may_list(one.namespace)),
+            pending=tuple(one for one in self.pending if may_list(one.namespace)),
+            notices=tuple(seen for one in self.notices if (seen := one.seen_by(may_list)) is not None),
         )
 
     @property
@@ -144,10 +147,10 @@ class NodeSnapshot:
         return found - {""}
 
     def dated(self, before: tuple[ShownPod, ...], now: float) -> NodeSnapshot:
-        """Return it with the times since when its pods are refused, as far as the pods before do not know them."""
+        """Return it as new now, and its pods as refused since then, as far as the pods before do not know it."""
         known = {pod.uid: pod.since for pod in before if not pod.admitted}
         dated = (pod if pod.admitted or pod.since else replace(pod, since=known.get(pod.uid, now)) for pod in self.pods)
-        return replace(self, pods=tuple(dated))
+        return replace(self, pods=tuple(dated), at=now)
 
     def bare(self) -> NodeSnapshot:
         """Return it as it is recorded: without what only the present can be asked."""

@@ -231,33 +231,30 @@ def judged_between(
     keys = {key for seen in (before, after) for key in seen.state.pods if key.uid not in window.pods}
     unknown = sorted(f"{key.namespace}/{key.name}" for key in keys)
     if unknown:
+        said = _all(events, DifferenceCause.PODS, f"{', '.join(unknown)} not known")
+    elif isinstance(base, str):
+        said = _all(events, DifferenceCause.START, base)
+    elif isinstance(goal, str):
+        said = _verdicts(events, (), Mismatch(DifferenceCause.START, "started", goal))
+    elif (misformed := unlike_files(after.state.files, _written_again(after))) is not None:
+        said = _verdicts(events, (), misformed)
+    else:
+        # A pod that runs can be refused at a later start.
+        refused = {uid: one for uid, one in window.pods.items() if one.reason and not after.runs(uid)}
+        deleted = frozenset(uid for uid, one in window.pods.items() if one.deleted and after.runs(uid))
+        search = OrderSearch(goal, refused, window.ran, after.state.files.memory, after.left, deleted)
+        order, judgements = _ordered(possible_starts(base, before, changes, window, search), search, events)
         return replace(
-            interval, judgements=tuple(_all(events, DifferenceCause.PODS, f"{', '.join(unknown)} not known"))
+            interval,
+            judgements=judgements,
+            steps=order.steps,
+            points=order.points,
+            base=base,
+            goal=goal,
+            fits=order.mismatch is None,
+            has_listed=order.has_listed,
         )
-    if isinstance(base, str):
-        return replace(interval, judgements=tuple(_all(events, DifferenceCause.START, base)))
-    if isinstance(goal, str):
-        return replace(
-            interval, judgements=tuple(_verdicts(events, (), Mismatch(DifferenceCause.START, "started", goal)))
-        )
-    misformed = unlike_files(after.state.files, _written_again(after))
-    if misformed is not None:
-        return replace(interval, judgements=tuple(_verdicts(events, (), misformed)))
-    # A pod that runs can be refused at a later start.
-    refused = {uid: one for uid, one in window.pods.items() if one.reason and not after.runs(uid)}
-    deleted = frozenset(uid for uid, one in window.pods.items() if one.deleted and after.runs(uid))
-    search = OrderSearch(goal, refused, window.ran, after.state.files.memory, after.left, deleted)
-    order, said = _ordered(possible_starts(base, before, changes, window, search), search, events)
-    return replace(
-        interval,
-        judgements=said,
-        steps=order.steps,
-        points=order.points,
-        base=base,
-        goal=goal,
-        fits=order.mismatch is None,
-        has_listed=order.has_listed,
-    )
+    return replace(interval, judgements=tuple(said))
 
 
 def _ordered(

@@ -25,7 +25,6 @@ from mooring.inputs.archive.reduction import anonymous_pods, reduced_pods
 from mooring.inputs.configuration.devices import devices_document
 from mooring.inputs.machines.machineinfo_json import machine_info_document
 from mooring.inputs.pods.pod_fields import STATUSES
-from mooring.inputs.pods.pods import MIRROR
 from mooring.inputs.pods.scenario import scenario
 from mooring.monitoring.shadow.interval import JudgedInterval
 from mooring.monitoring.shadow.judgement import UNAVAILABLE, Agreement, KubeletEvent
@@ -33,6 +32,7 @@ from mooring.monitoring.shadow.orders import Step, with_started
 from mooring.monitoring.shadow.starts import is_over_several
 from mooring.monitoring.shadow.unseen import ObservedPod
 from mooring.published.facts_document import kubelet_document, mooring_document
+from mooring.published.naming import uid_of
 from mooring.published.objects import NodeFacts
 
 _FILE_FIELDS: Final = frozenset(state_fields(StateTexts()))
@@ -88,12 +88,6 @@ def differing_fields(content: Mapping[str, Any], facts: NodeFacts) -> set[str]:
     if "expect" not in answer:
         return set()
     return {one.field.rpartition(".")[2] for one in differences(content["expect"], answer["expect"])}
-
-
-def uid_of(pod: Mapping[str, Any]) -> str:
-    """Return the uid that its kubelet knows a pod of a scenario by."""
-    metadata = pod["metadata"]
-    return str(metadata.get("annotations", {}).get(MIRROR) or metadata["uid"])
 
 
 def recorded_scenario(

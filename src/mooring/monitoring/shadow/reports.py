@@ -34,7 +34,8 @@ from mooring.inputs.decoding.fields import Report, ignore
 from mooring.inputs.pods.scenario import SCENARIO
 from mooring.monitoring.shadow.judge import RecordingDocument, now_text
 from mooring.monitoring.shadow.judgement import Agreement, Judgement
-from mooring.monitoring.shadow.recording import machine_line, uid_of
+from mooring.monitoring.shadow.recording import machine_line
+from mooring.published.naming import uid_of
 from mooring.published.objects import NodeFacts
 from mooring.published.shadow_document import ShadowDocument, WouldBePart, shadow_document
 from mooring.published.writing import Pace, Rhythm, apply, node_uid

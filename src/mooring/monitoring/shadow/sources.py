@@ -27,7 +27,7 @@ from mooring.inputs.pods.defaults import PodGates
 from mooring.monitoring.shadow.unseen import ObservedPod, observed_pod
 from mooring.published.facts_document import facts_of
 from mooring.published.naming import Names, names_of
-from mooring.published.objects import FACTS, GROUP, PLURALS, STATE, VERSION, NodeFacts, NodeState, object_name, state_of
+from mooring.published.objects import FACTS, PATHS, STATE, NodeFacts, NodeState, object_name, state_of
 from mooring.published.observation import Observation
 from mooring.published.restored import kind_of, restored
 from mooring.service.apiserver import Cluster, ClusterError
@@ -213,8 +213,6 @@ class KubeletPods:
 
 QUIET: Final = 3.0
 """Seconds without a change after which a change is judged: pods change before nodes publish."""
-_FACTS: Final = f"apis/{GROUP}/{VERSION}/{PLURALS[FACTS]}"
-_STATES: Final = f"apis/{GROUP}/{VERSION}/{PLURALS[STATE]}"
 
 
 class UnpublishedError(MooringError):
@@ -321,6 +319,6 @@ def followers_of(
     states = ObjectListener(nodes.take_state, nodes.drop_state, failed)
     queries = [{"fieldSelector": f"metadata.name={name}"} for name in names]
     return [
-        Follower(connect, _FACTS, ObjectListener(nodes.take_facts, lambda _: None, failed), name="record"),
-        *(Follower(connect, _STATES, states, query=query, name="record") for query in queries),
+        Follower(connect, PATHS[FACTS], ObjectListener(nodes.take_facts, lambda _: None, failed), name="record"),
+        *(Follower(connect, PATHS[STATE], states, query=query, name="record") for query in queries),
     ]

@@ -12,15 +12,14 @@ Where a interval begins: what the engine may have been, on the observed state or
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice, product
 from typing import Final
 
-from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.pod import ContainerKind, Pod, PodLevelGates, QoS, StatusSizes
-from mooring.engine.kubelet.admit import AdmitResult, admit
+from mooring.engine.kubelet.admit import admit
 from mooring.engine.kubelet.events import Restart
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted, restart_kubelet
@@ -36,21 +35,21 @@ _Reached = tuple[StateTexts, tuple[str, ...]]
 """What a kubelet has become, and the uids of the pods that it has not been asked about."""
 
 
-@dataclass(frozen=True, slots=True)
 class Restarting:
     """A restart of a kubelet, as far as it is known."""
 
-    restart: Restart
-    before: KubeletConfig
-    """The configuration until then."""
-    created: Mapping[str, str]
-    """When pods were created, by uid, in seconds."""
-    fits: Callable[[AdmitResult, Kubelet], bool]
-    """Tells whether the kubelet did with a pod what an answer says, in which it became this one."""
-    goal: Kubelet
-    """At the end."""
-    counted: Mapping[str, Sequence[Pod]] = field(default_factory=dict)
-    """By uid, pods of which more is known than their specification: as the kubelet may have counted them."""
+    def __init__(self, restart: Restart, before: ObservedNode, window: Window, search: OrderSearch) -> None:
+        """Begin with what was observed.
+
+        Args:
+            restart: of the kubelet.
+            before: the last observation before it.
+            window: what is known of the pods.
+            search: of the order that fits.
+        """
+        self._restart, self._before, self._search = restart, before.facts.config, search
+        self._created = {uid: one.created for uid, one in window.pods.items()}
+        self._counted = counted_by_status(before.pods, window.pods, search.goal.settings.pod_level)
 
     def begun(self, base: Kubelet, leaving: Sequence[str]) -> Iterator[Kubelet]:
         """Yield the node before the restart in the forms that it may have had, the likely first.
@@ -61,7 +60,7 @@ class Restarting:
         """
         for node in self._with_files(base):
             yield node
-            if node.files != base.files or self.counted:
+            if node.files != base.files or self._counted:
                 yield from islice(self._ordered(node, frozenset(leaving)), MOST_ORDERS)
             if node.files == base.files and leaving:
                 # They ended before the start: their requests do not count, and the files have what they held.
@@ -69,10 +68,10 @@ class Restarting:
 
     def _with_files(self, base: Kubelet) -> Iterator[Kubelet]:
         """Yield it with its files and without; a kubelet with another policy would not have started on them."""
-        after = self.restart.kubelet or self.before
-        cpu = (base.cpu_file, None) if self.before.cpu_manager_policy == after.cpu_manager_policy else (None,)
+        after = self._restart.kubelet or self._before
+        cpu = (base.cpu_file, None) if self._before.cpu_manager_policy == after.cpu_manager_policy else (None,)
         memory = (
-            (base.memory_file, None) if self.before.memory_manager_policy == after.memory_manager_policy else (None,)
+            (base.memory_file, None) if self._before.memory_manager_policy == after.memory_manager_policy else (None,)
         )
         found = [replace(base, cpu_file=one, memory_file=other) for one, other in product(cpu, memory)]
         # One of two files is removed less often than both.
@@ -80,7 +79,7 @@ class Restarting:
 
     def _ordered(self, base: Kubelet, leaving: frozenset[str]) -> Iterator[Kubelet]:
         """Yield the node with its pods in the orders in which all answers fit, one for each end that they lead to."""
-        started = restart_kubelet(base, self.restart.kubelet, release=self.restart.release)
+        started = restart_kubelet(base, self._restart.kubelet, release=self._restart.release)
         if isinstance(started, NotStarted):
             return
         pods = tuple(sorted(base.node.active.values(), key=self._second))
@@ -109,24 +108,24 @@ class Restarting:
         seen.add(reached)
         for pod in [one for one in left if self._second(one) == self._second(left[0])]:
             others = tuple(one for one in left if one is not pod)
-            for counted in self.counted.get(pod.uid, (pod,)):
+            for counted in self._counted.get(pod.uid, (pod,)):
                 yield None
                 try:
                     then, answer = admit(kubelet, counted, running=True)
                 except KubeletCrashError:
                     continue
                 # A starting kubelet releases no CPUs: those that pods have at the end must not have been given away.
-                goal, state = self.goal.node.cpu.assignments, then.node.cpu
+                goal, state = self._search.goal.node.cpu.assignments, then.node.cpu
                 waiting = (goal.get(one.uid, {}) for one in others if one.uid not in state.assignments)
                 taken = any(cpus & ~state.default for containers in waiting for cpus in containers.values())
-                if self.fits(answer, then) and not taken:
+                if self._search.unlike(answer, then) is None and not taken:
                     for rest in self._orders(then, others, leaving, seen):
                         yield None if rest is None else (counted, *rest)
         if left[0].uid in leaving:
             yield from self._orders(kubelet, left[1:], leaving, seen)
 
     def _second(self, pod: Pod) -> str:
-        return self.created.get(pod.uid, "")
+        return self._created.get(pod.uid, "")
 
 
 def counted_by_status(
@@ -236,15 +235,7 @@ def _started(
     """
     if changes.restart is None:
         raise AssertionError("only a kubelet that started is asked on what")
-    created = {uid: one.created for uid, one in window.pods.items()}
-    restarting = Restarting(
-        changes.restart,
-        before.facts.config,
-        created,
-        lambda answer, kubelet: search.unlike(answer, kubelet) is None,
-        search.goal,
-        counted_by_status(before.pods, window.pods, search.goal.settings.pod_level),
-    )
+    restarting = Restarting(changes.restart, before, window, search)
     gone = [uid for uid in changes.leaving if uid not in window.pods or not window.pods[uid].reason]
     whole = engine_on(before, window.pods, dropped=False)
     nodes = [base]
