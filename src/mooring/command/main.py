@@ -105,7 +105,7 @@ _MODULES: Mapping[str, str] = {
     "machines": "answers.topology:machines_command",
     "plan": "answers.plan",
     "play": "cluster.play.command",
-    "publish": "cluster.publisher.command",
+    "publish": "cluster.publish",
     "record": "monitoring.shadow.commands:record_command",
     "replay": "answers.replay",
     "serve": "monitoring.serve.command",
