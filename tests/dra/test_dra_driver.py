@@ -127,7 +127,7 @@ class ClaimNode:
         publisher = SlicePublisher(DRIVER, NODE, self.grouping, objects, log)
         driver = Driver(DRIVER, NODE, agent, objects, self.specs, publisher, log)
         health = DeviceHealth(NODE, self.node.folder)
-        reconciler = Reconciler(driver, agent, objects, self.specs, publisher, health, log, immediate=True)
+        reconciler = Reconciler(driver, health, immediate=True)
         with short_folder("dra-") as root:
             plugin = Plugin(driver, root / "p", root / "r", log, self.metrics, health)
             kubelet = Kubelet(self, root / "r" / f"{DRIVER}-reg.sock", reconciler, publisher, plugin)

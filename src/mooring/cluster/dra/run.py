@@ -217,7 +217,7 @@ def run_driver(asked: DriverOptions) -> None:
         )
         driver = Driver(asked.name, node, agent, objects, specs, publisher, log)
         device_health = DeviceHealth(node, asked.sysfs)
-        reconciler = Reconciler(driver, agent, objects, specs, publisher, device_health, log, immediate=asked.immediate)
+        reconciler = Reconciler(driver, device_health, immediate=asked.immediate)
         plugin_folder = asked.kubelet_root / "plugins" / asked.name
         health = Health()
         metrics = DriverMetrics(health.is_ready)

@@ -111,7 +111,11 @@ def nearness(nodes: Iterable[int], distances: Mapping[int, tuple[int, ...]]) -> 
     touched = list(nodes)
     if len(touched) < 2:
         return 1.0
-    total = sum(_LOCAL if one == other else _between(one, other, distances) for one in touched for other in touched)
+    total = 0
+    for one in touched:
+        row = distances.get(one, ())
+        far = [row[other] if 0 <= other < len(row) else _UNTOLD for other in touched if other != one]
+        total += _LOCAL + sum(far)
     return _LOCAL * len(touched) ** 2 / total
 
 
@@ -159,8 +163,3 @@ def _touched(node: Node, uid: str) -> list[int]:
                 if device.id in ids and device.numa and not touched & set(device.numa):
                     touched.add(device.numa[0])
     return sorted(touched)
-
-
-def _between(one: int, other: int, distances: Mapping[int, tuple[int, ...]]) -> int:
-    row = distances.get(one, ())
-    return row[other] if 0 <= other < len(row) else _UNTOLD
