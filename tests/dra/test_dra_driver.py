@@ -125,11 +125,11 @@ class ClaimNode:
         log = Log("test")
         agent = ClaimsClient(self.agent_socket)
         publisher = SlicePublisher(DRIVER, NODE, self.grouping, objects, log)
-        driver = Driver(DRIVER, NODE, agent, objects, self.specs, publisher, log)
+        driver = Driver(agent, self.specs, publisher)
         health = DeviceHealth(NODE, self.node.folder)
         reconciler = Reconciler(driver, health, immediate=True)
         with short_folder("dra-") as root:
-            plugin = Plugin(driver, root / "p", root / "r", log, self.metrics, health)
+            plugin = Plugin(driver, root / "p", root / "r", self.metrics, health)
             kubelet = Kubelet(self, root / "r" / f"{DRIVER}-reg.sock", reconciler, publisher, plugin)
             try:
                 yield kubelet

@@ -21,42 +21,29 @@ import msgspec
 from mooring.cluster.dra.cdi import CDISpecs, PreparedClaim, allocation_of, cpus_of, shares_of
 from mooring.cluster.dra.devices import CAPACITY, CPUGroup, SlicePublisher, attribute_values, device_cpus
 from mooring.cluster.dra.health import DeviceHealth
-from mooring.cluster.dra.objects import AgentNode, ClaimableCPUs, ClaimObjects, ClaimsClient, ClaimsError
+from mooring.cluster.dra.objects import AgentNode, ClaimableCPUs, ClaimsClient, ClaimsError
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.errors import InputError, MooringError
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.core.topology import Topology, discover_topology
 from mooring.service.apiserver import ClusterError
-from mooring.service.logs import Log
 from mooring.service.messages import ClaimMessage, DeviceMessage, ShareMessage
 
 
 class Driver:
     """Prepares claims of one node; usable from any thread."""
 
-    def __init__(
-        self,
-        name: str,
-        node: str,
-        agent: ClaimsClient,
-        objects: ClaimObjects,
-        specs: CDISpecs,
-        publisher: SlicePublisher,
-        log: Log,
-    ) -> None:
+    def __init__(self, agent: ClaimsClient, specs: CDISpecs, publisher: SlicePublisher) -> None:
         """Start from the files of prepared claims.
 
         Args:
-            name: of the driver.
-            node: in the cluster.
             agent: of the node's agent.
-            objects: at the API server.
             specs: of prepared claims.
-            publisher: knows the devices.
-            log: of the driver.
+            publisher: knows the driver, its node and the devices.
         """
-        self.name, self.node = name, node
-        self.agent, self.objects, self.specs, self.publisher, self.log = agent, objects, specs, publisher, log
+        self.name, self.node = publisher.driver, publisher.node
+        self.objects, self.log = publisher.objects, publisher.log
+        self.agent, self.specs, self.publisher = agent, specs, publisher
         self._lock = Lock()
         self._topology: Topology | None = None
         self._attributes: dict[str, dict[str, Any]] = {}

@@ -246,10 +246,8 @@ def _read(spec: Mapping[str, Any]) -> tuple[dict[str, tuple[str, int]], tuple[st
             asked[name] = text_at(exact, "deviceClassName"), max(count_at(exact, "count", 1), 1)
         if list_at(exact, "selectors"):
             unread.append(f"request {name} has selectors of its own")
-    attributes = [
-        one.get("matchAttribute") if isinstance(one, dict) else None for one in list_at(devices, "constraints")
-    ]
-    others = [one for one in attributes if one != STANDARD.numa_node]
+    constraints = [one if isinstance(one, dict) else {} for one in list_at(devices, "constraints")]
+    others = [one for one in constraints if one.get("matchAttribute") != STANDARD.numa_node]
     unread += [f"a constraint other than matchAttribute {STANDARD.numa_node}"] * len(others)
     return asked, tuple(unread)
 
