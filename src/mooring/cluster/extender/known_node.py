@@ -196,15 +196,17 @@ class KnownNode:
         self.state = new.kept(before)
         if state is None or before.mark != new.mark:
             if state is not None:
-                names = NamedPods(state)
-                for uid, entry in self.pods.items():
-                    entry.current = uid in names
-                    entry.named = entry.named or entry.current
-                self._early |= names.uids - self.pods.keys()
-                if len(self._early) > _MOST_EARLY:
-                    # The API server will not show pods that have left the node.
-                    self._early &= names.uids
+                self._take_names(NamedPods(state))
             self.changed()
+
+    def _take_names(self, names: NamedPods) -> None:
+        for uid, entry in self.pods.items():
+            entry.current = uid in names
+            entry.named = entry.named or entry.current
+        self._early |= names.uids - self.pods.keys()
+        if len(self._early) > _MOST_EARLY:
+            # The API server will not show pods that have left the node.
+            self._early &= names.uids
 
     def forget_state(self) -> None:
         """Take it that no state is published any longer."""
