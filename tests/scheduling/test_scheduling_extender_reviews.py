@@ -17,9 +17,9 @@ from tests.scheduling.extender_cluster import (
     asking,
     facts_with,
     guaranteed,
+    publish,
     ready_extender,
     started,
-    state_of_node,
 )
 
 from mooring.cluster.extender.deciding import Decider
@@ -42,11 +42,10 @@ UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
 def extender() -> Iterator[Extender]:
     """Three nodes of two NUMA nodes with 31 and 32 CPUs; 20 of each are taken on two nodes, all on the third."""
     made = ready_extender()
-    made.view.put_facts(digest_of(FACTS), FACTS)
     for name, cpus in {"node-a": (20, 20), "node-b": (20, 20), "node-c": (31, 32)}.items():
         kubelet, decision = started(FACTS).admit(guaranteed(name, *cpus))
         assert decision.admitted
-        made.view.put_state(name, 1, state_of_node(FACTS, kubelet, node=name))
+        publish(made.view, FACTS, {name: kubelet})
     yield made
     made.stop()
 
@@ -279,8 +278,7 @@ def test_two_nodes_of_different_releases_decide_differently_about_one_pod() -> N
         for uid in ("a", "b"):
             kubelet, decision = kubelet.admit(guaranteed(f"{uid}-{name}", 5))
             assert decision.admitted
-        view.put_facts(digest_of(facts), facts)
-        view.put_state(name, 1, state_of_node(facts, kubelet, node=name))
+        publish(view, facts, {name: kubelet})
         _, decision = kubelet.admit(asked)
         admitted[name] = decision.admitted
     assert admitted == {"1.33": False, "1.37": True}
