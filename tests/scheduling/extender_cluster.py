@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import shutil
+import ssl
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -402,6 +404,25 @@ def authority(folder: Path, name: str) -> Authority:
     made = Authority(folder, name)
     _request(name, Certified(made.certificate, folder / f"{name}.key"), ["-addext", "keyUsage=critical,keyCertSign"])
     return made
+
+
+def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, name: str | None = None) -> bool:
+    """Connect in memory, to a server of that name, and tell whether both sides are done.
+
+    Raises:
+        ssl.SSLError: one side does not accept the other.
+    """
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = [
+        server.wrap_bio(to_server, to_client, server_side=True),
+        client.wrap_bio(to_client, to_server, server_hostname=name),
+    ]
+    for _ in range(10):
+        for side in list(sides):
+            with contextlib.suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+                sides.remove(side)
+    return not sides
 
 
 def _request(name: str, made: Certified, more: list[str]) -> None:

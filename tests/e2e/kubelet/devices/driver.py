@@ -78,9 +78,7 @@ class DeviceDriver:
         registry = self.kubelet.root / "plugins_registry"
         registry.mkdir(exist_ok=True)
         metrics = DriverMetrics(lambda: True)
-        self._plugin = Plugin(
-            cast("Driver", self), folder, registry, metrics, DeviceHealth(self.node, Path("/sys"))
-        )
+        self._plugin = Plugin(cast("Driver", self), folder, registry, metrics, DeviceHealth(self.node, Path("/sys")))
         until(self._plugin.registered.is_set, f"the kubelet has taken {self.name}")
         self.publish(self.devices)
 
