@@ -19,7 +19,7 @@ from tests.patience import until
 from tests.scheduling.extender_cluster import shake_hands
 
 from mooring.agent.pods.cluster import AgentAccount, own_accounts
-from mooring.cluster.deployment.tasks import (
+from mooring.cluster.deployment import (
     AUTHORITY,
     AUTHORITY_TIME,
     CERTIFICATE_TIME,

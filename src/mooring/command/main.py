@@ -95,7 +95,7 @@ _MODULES: Mapping[str, str] = {
     "agent": "agent.command",
     "collect": "answers.collect",
     "completion": "command.completion",
-    "deploy": "cluster.deployment.command",
+    "deploy": "cluster.deploy",
     "demo": "answers.demo",
     "dra": "cluster.dra.command",
     "explain": "answers.explain",

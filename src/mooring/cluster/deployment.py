@@ -1,5 +1,7 @@
 """What only a pod of the cluster can do: certificates of extender and scheduler, files of a node's agent, leaving.
 
+Images have no shell, so that these tasks of the Helm chart are functions of Mooring: ``mooring deploy TASK``.
+
 One authority signs both certificates, which are Secrets. A certificate is renewed with a third of its time left, and
 signed by the newest authority; an authority that is renewed stays trusted until it ends, so that no side meets a
 certificate of which it has not heard. Files of an agent are tokens, a kubeconfig, the seccomp profile. Leaving: the
