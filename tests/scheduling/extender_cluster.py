@@ -17,7 +17,6 @@ import pytest
 from msgspec import Raw, structs
 
 from mooring.cluster.extender.binding import Binder
-from mooring.cluster.extender.claims import ClaimView
 from mooring.cluster.extender.deciding import Decider, NodeVerdict
 from mooring.cluster.extender.options import ExtenderOptions
 from mooring.cluster.extender.pods import Seen, Shapes
@@ -122,7 +121,6 @@ class World:
     departures: int = 0
     """How many events there were when a pod was last said to leave."""
     rejected: list[str] = field(default_factory=list)
-    claims: ClaimView | None = None
     view: ClusterView = field(init=False)
     binder: Binder = field(init=False)
     decider: Decider = field(default_factory=Decider)
@@ -134,7 +132,7 @@ class World:
 
     def begin(self) -> None:
         """Start the extender with an empty cache."""
-        self.view = ClusterView(lambda: self.now, claims=self.claims)
+        self.view = ClusterView(lambda: self.now)
         self.view.put_facts(digest_of(self.facts), self.facts)
         self.view.replace_pods(list(self.stored.values()))
         self.binder = Binder(self.view, WorldServer(self), Shapes(), lambda pod, _node: self.verdict(pod))

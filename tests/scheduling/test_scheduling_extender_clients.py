@@ -147,12 +147,6 @@ def trusting(signer: Authority, own: Certified | None = None) -> ssl.SSLContext:
     return context
 
 
-def test_a_client_with_a_certificate_of_the_authority_is_answered(signer: Authority, secured: ExtenderOptions) -> None:
-    scheduler = signer.issue("scheduler", "basicConstraints=critical,CA:FALSE", "extendedKeyUsage=clientAuth")
-    with serving(secured) as port:
-        assert answered(port, trusting(signer, scheduler)) == 200
-
-
 def test_clients_that_never_begin_their_handshake_keep_no_certified_client_out(
     signer: Authority, secured: ExtenderOptions
 ) -> None:

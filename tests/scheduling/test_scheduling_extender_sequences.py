@@ -47,15 +47,20 @@ from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.shapes import shape_of, view_key
 from mooring.engine.kubelet.start import NotStarted, start_kubelet
 from mooring.explanations.why import Prediction, predicted
-from mooring.inputs.machines.compact import parse_compact
 from mooring.published.facts_document import digest_of, facts_document
 from mooring.published.objects import NodeFacts, NodeState, PodKey, state_document, state_of
 from mooring.published.observation import EngineObserver
 from mooring.published.possible_kubelets import UNJUDGED, UNPUBLISHED, UNREADABLE, NodeFaults, NodeKnowledge
 from mooring.published.restored import KnownKinds, NodeKind, kind_of, restored
 
-INFO = parse_compact("sockets=1 numa=2 cores=8 threads=1 memory=8Gi").info
-CONFIG = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0", eviction_hard={})
+FOUR = facts_with("sockets=1 numa=1 cores=4 threads=1 memory=8Gi")
+EIGHT = facts_with("sockets=1 numa=2 cores=8 threads=1 memory=8Gi", eviction_hard={})
+
+
+def usable(digest: str, facts: NodeFacts) -> NodeKind:
+    kind = kind_of(digest, facts)
+    assert isinstance(kind, NodeKind), kind
+    return kind
 
 
 @given(hardware(), configurations(), st.data())
@@ -129,10 +134,8 @@ def test_restored_node_decides_as_the_published(hard: Hardware, config: KubeletC
     "text", ["", "{", "null", '{"policyName":"none"}', '{"policyName":"static","checksum":1}', None]
 )
 def test_a_state_that_cannot_be_restored_is_a_reason(text: str | None) -> None:
-    facts = facts_with("sockets=1 numa=1 cores=4 threads=1 memory=8Gi")
-    kind = kind_of(digest_of(facts), facts)
-    assert isinstance(kind, NodeKind)
-    state = NodeState(NODE, digest_of(facts), StateTexts(text, None))
+    kind = usable(digest_of(FOUR), FOUR)
+    state = NodeState(NODE, digest_of(FOUR), StateTexts(text, None))
     found = restored(kind, state, {})
     assert isinstance(found, str)
     assert "\n" not in found
@@ -157,8 +160,7 @@ def test_devices_count_by_where_they_are_and_not_by_their_ids() -> None:
 
 def test_scores_prefer_one_numa_node_and_room_for_others() -> None:
     facts = facts_with("sockets=2 numa=2 cores=16 threads=1 memory=16Gi distances=10,32")
-    kind = kind_of("d", facts)
-    assert isinstance(kind, NodeKind)
+    kind = usable("d", facts)
 
     def judged(*running: Pod, asked: int) -> tuple[float, float]:
         kubelet = started(facts)
@@ -177,26 +179,23 @@ def test_scores_prefer_one_numa_node_and_room_for_others() -> None:
 
 
 def test_a_state_of_thousands_of_bytes_that_says_the_same_again_changes_nothing() -> None:
-    facts = facts_with("sockets=1 numa=1 cores=4 threads=1 memory=8Gi")
     view = ClusterView(lambda: 0.0)
     assert view.outlook(NODE).trouble == UNPUBLISHED
-    first = publish(view, facts, {NODE: started(facts)}).outlook(NODE)
-    publish(view, facts, {NODE: started(facts)}, version=2)
+    first = publish(view, FOUR, {NODE: started(FOUR)}).outlook(NODE)
+    publish(view, FOUR, {NODE: started(FOUR)}, version=2)
     assert view.changed_nodes() == []
     assert view.outlook(NODE) is first
 
 
 def test_equal_nodes_share_their_outlook() -> None:
-    facts = facts_with("sockets=1 numa=1 cores=4 threads=1 memory=8Gi")
-    nodes = {name: started(facts).admit(guaranteed(f"on-{name}", 2))[0] for name in ("one", "two")}
-    view = publish(ClusterView(lambda: 0.0), facts, nodes)
+    nodes = {name: started(FOUR).admit(guaranteed(f"on-{name}", 2))[0] for name in ("one", "two")}
+    view = publish(ClusterView(lambda: 0.0), FOUR, nodes)
     assert view.outlook("one").views == view.outlook("two").views
 
 
 def test_states_that_are_too_old_say_nothing() -> None:
-    facts = facts_with("sockets=1 numa=1 cores=4 threads=1 memory=8Gi")
     now = [0.0]
-    view = publish(ClusterView(lambda: now[0], longest_age=60), facts, {NODE: started(facts)})
+    view = publish(ClusterView(lambda: now[0], longest_age=60), FOUR, {NODE: started(FOUR)})
     assert not view.outlook(NODE).trouble
     now[0] = 61.0
     assert "too old" in view.outlook(NODE).trouble
@@ -265,8 +264,7 @@ def test_what_was_said_before_any_deltas_is_what_would_be_said_afresh(data: st.D
 
 
 def test_outlooks_are_not_made_when_the_time_is_over() -> None:
-    facts = facts_with("sockets=1 numa=1 cores=4 threads=1 memory=8Gi")
-    view = publish(ClusterView(lambda: 0.0), facts, {name: started(facts) for name in ("made", "open")})
+    view = publish(ClusterView(lambda: 0.0), FOUR, {name: started(FOUR) for name in ("made", "open")})
     known = view.outlook("made")
     assert view.outlooks(["open", "made"], guaranteed("asked", 1), lambda: False) == [None, known]
 
@@ -288,8 +286,7 @@ def test_a_pod_whose_resize_is_on_its_way_counts_with_what_is_allocated(allocate
 
 def published() -> Kubelet:
     """Return a node that has lost a CPU of a pod: another one stands in."""
-    start = start_kubelet(INFO, CONFIG, MooringConfig(frozenset({CPU_HOTPLUG})), StateTexts())
-    assert isinstance(start, Kubelet)
+    start = started(replace(EIGHT, mooring=MooringConfig(frozenset({CPU_HOTPLUG}))))
     kubelet, decision = start.admit(pod(2))
     assert decision.admitted
     kubelet, change = kubelet.offline(1 << min(decision.containers["a"].cpus))
@@ -302,8 +299,7 @@ def test_the_node_that_is_predicted_has_the_same_cpus() -> None:
     seen = EngineObserver("n").observe(kubelet)
     state = state_of(state_document(seen.state))
     assert state == seen.state
-    kind = kind_of(seen.state.facts, seen.facts)
-    assert isinstance(kind, NodeKind)
+    kind = usable(seen.state.facts, seen.facts)
     found = restored(kind, state, dict(kubelet.node.active))
     assert not isinstance(found, str)
     # Without resizes no state file keeps what containers got at first.
@@ -314,17 +310,14 @@ def test_the_node_that_is_predicted_has_the_same_cpus() -> None:
 
 
 def test_a_state_without_offline_cpus_says_nothing_of_them() -> None:
-    start = start_kubelet(INFO, CONFIG, MooringConfig(), StateTexts())
-    assert isinstance(start, Kubelet)
-    spec = state_document(EngineObserver("n").observe(start).state)["spec"]
+    spec = state_document(EngineObserver("n").observe(started(EIGHT)).state)["spec"]
     assert not {"offline", "displaced"} & spec.keys()
 
 
 def test_a_state_of_another_extension_is_a_reason() -> None:
     kubelet = published()
     seen = EngineObserver("n").observe(kubelet)
-    without = kind_of("0", type(seen.facts)(seen.facts.machine, seen.facts.config, MooringConfig()))
-    assert isinstance(without, NodeKind)
+    without = usable("0", replace(seen.facts, mooring=MooringConfig()))
     found = restored(without, seen.state, {})
     assert isinstance(found, str)
     assert CPU_HOTPLUG in found
@@ -414,8 +407,7 @@ def test_a_state_with_other_numa_nodes_than_its_facts_is_refused_with_the_cause(
     machine, state = FACTS.machine, state_of_node(FACTS, started(FACTS))
     renamed = (machine.topology[0], replace(machine.topology[1], node_id=2))
     facts = replace(FACTS, machine=replace(machine, topology=renamed))
-    kind = kind_of("digest", facts)
-    assert isinstance(kind, NodeKind)
+    kind = usable("digest", facts)
     assert restored(kind, state, {}) == "its memory manager has NUMA nodes 0, 1, its facts 0, 2"
 
 
@@ -566,8 +558,7 @@ def test_facts_that_a_state_no_longer_refers_to_count_as_spare(monkeypatch: pyte
 
 @pytest.mark.parametrize("cell", [-1, 5, 2**31])
 def test_a_state_whose_memory_is_grouped_with_numa_nodes_of_no_machine_is_refused(cell: int) -> None:
-    kind, state = kind_of("digest", FACTS), state_of_node(FACTS, started(FACTS))
-    assert isinstance(kind, NodeKind)
+    kind, state = usable("digest", FACTS), state_of_node(FACTS, started(FACTS))
     outer = json.loads(state.files.memory or "")
     text = outer["data"].replace('"cells":[1]', f'"cells":[1,{cell}]')
     assert text != outer["data"]
