@@ -25,12 +25,7 @@ from mooring.cluster.dra.devices import (
     pcie_roots,
     slices,
 )
-from mooring.cluster.dra.driver import (
-    allocation_for,
-    is_allocated,
-    is_asked_for,
-    own_classes,
-)
+from mooring.cluster.dra.driver import allocation_for, is_allocated, is_asked_for, own_classes
 from mooring.cluster.dra.objects import ClaimableCPUs, PreparedShare
 from mooring.cluster.dra.run import refuse_static_kubelet
 from mooring.engine.core.bits import CPUMask
@@ -302,13 +297,12 @@ def test_the_verb_says_who_owns_the_cpus_and_that_no_agent_answers(tmp_path: Pat
     root.mkdir()
     answered = mooring("dra", "--kubelet-root", root, "--machine", "i7-1370p", *kept)
     assert (answered.code, "does not answer" in answered.err) == (2, True)
-    for words in (("--whole",), ("--group", "core")):
-        answered = mooring("dra", "--immediate", *words, "--kubelet-root", root, "--machine", "i7-1370p", *kept)
-        assert (answered.code, "allocates capacity" in answered.err) == (2, True)
     (root / "cpu_manager_state").write_text('{"policyName":"static"}', encoding="utf-8")
-    answered = mooring("dra", "--kubelet-root", root, "--machine", "i7-1370p", *kept)
-    assert (answered.code, "two cannot own them" in answered.err) == (2, True)
-    assert "Traceback" not in answered.err
+    owned, shared = "two cannot own them", "allocates capacity"
+    for words, why in (((), owned), (("--immediate", "--whole"), shared), (("--immediate", "--group", "core"), shared)):
+        answered = mooring("dra", *words, "--kubelet-root", root, "--machine", "i7-1370p", *kept)
+        assert (answered.code, why in answered.err) == (2, True)
+        assert "Traceback" not in answered.err
 
 
 # Two NUMA nodes with four cores each; CPU n and n + 8 are siblings.
@@ -375,10 +369,8 @@ def test_a_list_of_numa_nodes_begins_with_the_own_and_has_the_nearest_of_its_soc
 
 
 def test_a_numa_node_without_cpus_is_near_to_every_socket() -> None:
-    info = load_machine("xeonmax-9460-2s-snc4-flat").info
-    nearest = near_nodes(info)
-    assert nearest[0] == (0, 1, 2, 3)
-    assert nearest[8] == (8, 0)
+    nearest = near_nodes(load_machine("xeonmax-9460-2s-snc4-flat").info)
+    assert (nearest[0], nearest[8]) == ((0, 1, 2, 3), (8, 0))
 
 
 def test_kinds_of_cores_are_told_where_a_group_has_one_kind() -> None:
