@@ -13,9 +13,7 @@ import yaml
 from tests.agent.pods.fault_injector import kubeconfig
 from tests.cli.command import mooring, options_of
 
-from mooring.cluster.extender.deciding import UnknownNodes
-from mooring.cluster.extender.options import FIELDS, KIND, ExtenderOptions
-from mooring.cluster.extender.scores import Weights
+from mooring.cluster.extender.options import FIELDS, KIND, ExtenderOptions, UnknownNodes, Weights
 from mooring.engine.core.errors import InputError
 from mooring.inputs.decoding.fields import within
 from mooring.service.options import Address, read_options

@@ -33,9 +33,10 @@ from tests.scheduling.extender_cluster import (
 )
 
 from mooring.cluster.extender.deciding import Decider, PossibleNodes, anonymous
+from mooring.cluster.extender.options import WEIGHTS
 from mooring.cluster.extender.pods import Seen, Shapes, seen_pod
 from mooring.cluster.extender.run import Extender
-from mooring.cluster.extender.scores import Weights, quality_of
+from mooring.cluster.extender.scores import quality_of
 from mooring.cluster.extender.view import ClusterView
 from mooring.engine.checkpoint.checksum import data_checksum
 from mooring.engine.core.config import CPU_HOTPLUG, KubeletConfig, MooringConfig, ReservedMemory
@@ -175,7 +176,7 @@ def test_scores_prefer_one_numa_node_and_room_for_others() -> None:
     assert judged(asked=4)[0] == 1.0
     assert judged(asked=10)[0] == pytest.approx(10 / 21)
     assert judged(asked=8)[1] > judged(guaranteed("first", 2), asked=10)[1]
-    assert Weights().score(quality_of(predicted(started(facts), guaranteed("x", 4))[0], "x", {})) <= 10
+    assert quality_of(predicted(started(facts), guaranteed("x", 4))[0], "x", {}).score(WEIGHTS) <= 10
 
 
 def test_a_state_of_thousands_of_bytes_that_says_the_same_again_changes_nothing() -> None:
@@ -259,7 +260,7 @@ def test_what_was_said_before_any_deltas_is_what_would_be_said_afresh(data: st.D
         assert [said.get(one, "") for one in names] == [one.reason for one in afresh]
         assert [one in filtered["FailedAndUnresolvableNodes"] for one in names] == [one.hopeless for one in afresh]
         merits = [Decider().merit(one, shape) for one in outlooks]
-        assert [one["Score"] for one in scores] == [0 if one is None else Weights().score(one) for one in merits]
+        assert [one["Score"] for one in scores] == [0 if one is None else one.score(WEIGHTS) for one in merits]
     extender.stop()
 
 

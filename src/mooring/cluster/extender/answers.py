@@ -12,8 +12,8 @@ import msgspec
 
 from mooring.cluster.extender.claims import UNDECIDED, ClaimView, asked_node
 from mooring.cluster.extender.deciding import CANNOT_BE_JUDGED, Decider, NodeVerdict, PossibleNode
+from mooring.cluster.extender.options import Weights
 from mooring.cluster.extender.pods import Shapes, seen_pod
-from mooring.cluster.extender.scores import Weights
 from mooring.cluster.extender.view import ClusterView
 from mooring.cluster.extender.wire import (
     Arguments,
@@ -184,7 +184,7 @@ class Answers:
 
     def _score(self, name: str, outlook: PossibleNode, shape: PodShape) -> int:
         merit = self.view.faults.guarded(name, lambda: self.decider.merit(outlook, shape), lambda _error: None)
-        return 0 if merit is None else self.weights.score(merit)
+        return 0 if merit is None else merit.score(self.weights)
 
     def _victims(self, name: str, pod: Pod, plain: PodShape, proposed: Sequence[str]) -> list[str] | None:
         """Return the victims of a node; None when the pod would not be admitted without them either."""

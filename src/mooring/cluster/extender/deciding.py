@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from functools import partial
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from mooring.cluster.extender.claims import asked_node, wants_exclusive
+from mooring.cluster.extender.options import UnknownNodes
 from mooring.cluster.extender.scores import PlaceQuality, largest_aligned, probe_key, quality_of
 from mooring.cluster.extender.wire import sentence
 from mooring.engine.core.pod import Container, Pod
@@ -117,15 +117,6 @@ _MOST_ANSWERS = 20_000
 _MOST_AFTERWARDS = 256
 _MOST_SHAPES = 64
 _Said = TypeVar("_Said")
-
-
-class UnknownNodes(Enum):
-    """What is said about a node of which nothing can be said."""
-
-    DENY_EXCLUSIVE = "denyExclusive"
-    """No to pods that want exclusive CPUs, yes to all others."""
-    ALLOW = "allow"
-    DENY = "deny"
 
 
 @dataclass(frozen=True, slots=True)
