@@ -40,7 +40,6 @@ from mooring.cluster.extender.pods import Seen, Shapes, seen_pod
 from mooring.cluster.extender.run import Extender, take_part
 from mooring.cluster.extender.view import ClusterView
 from mooring.cluster.extender.wire import BindAnswer, BindArguments
-from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod, QoS
 from mooring.engine.kubelet.shapes import shape_of
 from mooring.service.apiserver import ClusterError
@@ -599,11 +598,6 @@ def test_an_engine_that_does_not_answer_is_neither_ready_nor_alive() -> None:
     finally:
         ends.set()
         extender.stop()
-
-
-def test_a_lease_has_namespace_and_name() -> None:
-    with pytest.raises(InputError, match="namespace and name belong together"):
-        read_options({"lease": {"name": "x"}}, ExtenderOptions)
 
 
 # Traces of the extender: one span for each answered request, with the pod and counts of nodes.
