@@ -8,8 +8,8 @@ from shapes import machine, pod, started, whole
 
 from mooring.cluster.extender.answers import Answers
 from mooring.cluster.extender.deciding import Decider
+from mooring.cluster.extender.options import WEIGHTS
 from mooring.cluster.extender.pods import Seen, Shapes
-from mooring.cluster.extender.scores import Weights
 from mooring.cluster.extender.view import ClusterView
 from mooring.engine.checkpoint.cpu_file import cpu_state_text
 from mooring.engine.checkpoint.memory_file import memory_state_text
@@ -50,7 +50,7 @@ def cluster(nodes: int, states: int, kinds: int = 1) -> Answers:
         outlook = view.outlook(name)
         if outlook.kind is None:
             raise ValueError(outlook.trouble)
-    return Answers(view, Decider(), Weights(), shapes)
+    return Answers(view, Decider(), WEIGHTS, shapes)
 
 
 def _filled(number: int) -> Kubelet:

@@ -13,7 +13,7 @@ import pytest
 from extender_cluster import cluster
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from mooring.cluster.extender.answers import Answers, encoded
+from mooring.cluster.extender.answers import Answers
 from mooring.cluster.extender.wire import Arguments, decoded
 
 NUMBERS = count(1)
@@ -31,10 +31,10 @@ def asked(nodes: int, cpus: int) -> bytes:
 
 def filter_and_prioritize(answers: Answers, body: bytes) -> bytes:
     found = answers.filtered(decoded(body, Arguments))
-    encoded(found)
+    msgspec.json.encode(found)
     question = msgspec.json.decode(body)
     question["NodeNames"] = found.NodeNames
-    return encoded(answers.prioritized(decoded(msgspec.json.encode(question), Arguments)))
+    return msgspec.json.encode(answers.prioritized(decoded(msgspec.json.encode(question), Arguments)))
 
 
 @pytest.mark.parametrize("is_new", [True, False], ids=["new-shape", "known-shape"])

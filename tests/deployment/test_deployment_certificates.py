@@ -16,9 +16,10 @@ import yaml
 from cryptography import x509
 from tests.cli.command import mooring
 from tests.patience import until
+from tests.scheduling.extender_cluster import shake_hands
 
 from mooring.agent.pods.cluster import AgentAccount, own_accounts
-from mooring.cluster.deployment.tasks import (
+from mooring.cluster.deployment import (
     AUTHORITY,
     AUTHORITY_TIME,
     CERTIFICATE_TIME,
@@ -44,8 +45,8 @@ def made(at: datetime = NOW, found: Mapping[str, Content] = EMPTY) -> dict[str, 
     return {**found, **renewed(found, "mooring", at)}
 
 
-def shake_hands(folder: Path, server: Content, client: Content, name: str = "mooring-extender.mooring.svc") -> None:
-    """Connect in memory; raises ssl.SSLError when one side does not accept the other."""
+def connected(folder: Path, server: Content, client: Content, name: str = "mooring-extender.mooring.svc") -> bool:
+    """Tell whether both sides accept each other; raises ssl.SSLError when one does not."""
     contexts = []
     for purpose, content in ((ssl.PROTOCOL_TLS_SERVER, server), (ssl.PROTOCOL_TLS_CLIENT, client)):
         for file, value in content.items():
@@ -55,33 +56,17 @@ def shake_hands(folder: Path, server: Content, client: Content, name: str = "moo
         context.load_verify_locations(folder / "ca.crt")
         context.verify_mode = ssl.CERT_REQUIRED
         contexts.append(context)
-    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    sides = [
-        contexts[0].wrap_bio(to_server, to_client, server_side=True),
-        contexts[1].wrap_bio(to_client, to_server, server_hostname=name),
-    ]
-    waiting = list(sides)
-    for _ in range(10):
-        for side in list(waiting):
-            try:
-                side.do_handshake()
-                waiting.remove(side)
-            except ssl.SSLWantReadError:
-                pass
-    assert not waiting
+    server_side, client_side = contexts
+    return shake_hands(server_side, client_side, name)
 
 
-def test_extender_and_scheduler_accept_each_other(tmp_path: Path) -> None:
-    secrets = made()
-    shake_hands(tmp_path, secrets[SERVER], secrets[CLIENT])
-
-
-def test_another_name_and_another_authority_are_refused(tmp_path: Path) -> None:
+def test_extender_and_scheduler_accept_each_other_and_no_other_name_or_authority(tmp_path: Path) -> None:
     secrets, others = made(), made()
+    assert connected(tmp_path, secrets[SERVER], secrets[CLIENT])
     with pytest.raises(ssl.SSLError):
-        shake_hands(tmp_path, secrets[SERVER], secrets[CLIENT], "elsewhere.mooring.svc")
+        connected(tmp_path, secrets[SERVER], secrets[CLIENT], "elsewhere.mooring.svc")
     with pytest.raises(ssl.SSLError):
-        shake_hands(tmp_path, secrets[SERVER], {**others[CLIENT], "ca.crt": secrets[CLIENT]["ca.crt"]})
+        connected(tmp_path, secrets[SERVER], {**others[CLIENT], "ca.crt": secrets[CLIENT]["ca.crt"]})
 
 
 def test_nothing_is_written_while_two_thirds_of_the_time_are_not_over() -> None:
@@ -154,24 +139,16 @@ def test_a_pod_leaves_with_the_rights_and_volumes_of_the_agent_before_it_waits()
     [resting] = pod["containers"]
     assert resting["args"] == ["deploy", "wait"]
     assert not [name for one in (leave, resting) for name in one if name.endswith("Probe")]
+    assert leaving_patch(patched(shipped())) == {"spec": {}}, "a second try changes nothing"
 
 
-def test_a_second_try_changes_nothing() -> None:
-    assert leaving_patch(patched(shipped())) == {"spec": {}}
-
-
-def test_a_node_counts_once_its_new_pod_is_ready() -> None:
-    def state(observed: int, updated: int, ready: int) -> dict[str, Any]:
-        status = {"observedGeneration": observed, "desiredNumberScheduled": 2}
-        return {
-            "metadata": {"generation": 5},
-            "status": {**status, "updatedNumberScheduled": updated, "numberReady": ready},
-        }
-
-    assert not has_left(state(4, 2, 2))
-    assert not has_left(state(5, 1, 2))
-    assert not has_left(state(5, 2, 1))
-    assert has_left(state(5, 2, 2))
+@pytest.mark.parametrize(
+    ("observed", "updated", "ready", "left"), [(4, 2, 2, False), (5, 1, 2, False), (5, 2, 1, False), (5, 2, 2, True)]
+)
+def test_a_node_counts_once_its_new_pod_is_ready(observed: int, updated: int, ready: int, *, left: bool) -> None:
+    status = {"observedGeneration": observed, "updatedNumberScheduled": updated, "numberReady": ready}
+    state = {"metadata": {"generation": 5}, "status": {**status, "desiredNumberScheduled": 2}}
+    assert has_left(state) is left
 
 
 # Files on the node: a token is replaced whole, and the kubeconfig leads to the pod's own API server.

@@ -25,12 +25,7 @@ from mooring.cluster.dra.devices import (
     pcie_roots,
     slices,
 )
-from mooring.cluster.dra.driver import (
-    allocation_for,
-    is_allocated,
-    is_asked_for,
-    own_classes,
-)
+from mooring.cluster.dra.driver import allocation_for, is_allocated, is_asked_for, own_classes
 from mooring.cluster.dra.objects import ClaimableCPUs, PreparedShare
 from mooring.cluster.dra.run import refuse_static_kubelet
 from mooring.engine.core.bits import CPUMask
@@ -38,7 +33,6 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.topology import discover_topology
 from mooring.engine.extensions.owners import HeldClaim, HeldShare
 from mooring.inputs.machines.loader import load_machine
-from mooring.service.messages import NodePrepareResourcesRequestMessage
 
 DRIVER, NODE = "cpu.example", "n1"
 CPUS = {"numa0": 0x0F, "numa1": 0xF0, "cpu3": 0b1000}
@@ -273,17 +267,11 @@ def test_a_class_of_this_driver_alone_is_known_by_its_expression() -> None:
 
 
 def test_a_kubelet_that_gives_cpus_itself_is_refused(tmp_path: Path) -> None:
+    state, file = tmp_path / "cpu_manager_state", tmp_path / "kubelet.yaml"
     refuse_static_kubelet(tmp_path, "")
-    state = tmp_path / "cpu_manager_state"
-    state.write_text('{"policyName":"none"}', encoding="utf-8")
-    refuse_static_kubelet(tmp_path, "")
-    state.write_text("damaged", encoding="utf-8")
-    refuse_static_kubelet(tmp_path, "")
-    state.write_text('{"policyName":"static"}', encoding="utf-8")
-    with pytest.raises(InputError, match="two cannot own them"):
+    for text in ('{"policyName":"none"}', "damaged"):
+        state.write_text(text, encoding="utf-8")
         refuse_static_kubelet(tmp_path, "")
-    state.unlink()
-    file = tmp_path / "kubelet.yaml"
     file.write_text("kind: KubeletConfiguration\ncpuManagerPolicy: static\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"kubelet\.yaml"):
         refuse_static_kubelet(tmp_path, str(file))
@@ -298,13 +286,6 @@ def test_pcie_roots_are_read_from_sysfs(tmp_path: Path) -> None:
     assert pcie_roots(tmp_path) == {"pci0000:00": 0xF}
 
 
-def test_the_recorded_request_of_a_kubelet_is_understood() -> None:
-    recorded = {"claims": [{"namespace": "default", "uid": "9a9722b1-535f-4b17-acde-862a07ad1f97", "name": "cl"}]}
-    message = NodePrepareResourcesRequestMessage(**recorded)  # type: ignore[arg-type]
-    again: Any = NodePrepareResourcesRequestMessage.FromString(message.SerializeToString())
-    assert [(one.namespace, one.name) for one in again.claims] == [("default", "cl")]
-
-
 def test_the_verb_says_who_owns_the_cpus_and_that_no_agent_answers(tmp_path: Path) -> None:
     kubeconfig = tmp_path / "kubeconfig"
     user = {"name": "u", "user": {"token": "t"}}
@@ -316,23 +297,18 @@ def test_the_verb_says_who_owns_the_cpus_and_that_no_agent_answers(tmp_path: Pat
     root.mkdir()
     answered = mooring("dra", "--kubelet-root", root, "--machine", "i7-1370p", *kept)
     assert (answered.code, "does not answer" in answered.err) == (2, True)
-    for words in (("--whole",), ("--group", "core")):
-        answered = mooring("dra", "--immediate", *words, "--kubelet-root", root, "--machine", "i7-1370p", *kept)
-        assert (answered.code, "allocates capacity" in answered.err) == (2, True)
     (root / "cpu_manager_state").write_text('{"policyName":"static"}', encoding="utf-8")
-    answered = mooring("dra", "--kubelet-root", root, "--machine", "i7-1370p", *kept)
-    assert (answered.code, "two cannot own them" in answered.err) == (2, True)
-    assert "Traceback" not in answered.err
+    owned, shared = "two cannot own them", "allocates capacity"
+    for words, why in (((), owned), (("--immediate", "--whole"), shared), (("--immediate", "--group", "core"), shared)):
+        answered = mooring("dra", *words, "--kubelet-root", root, "--machine", "i7-1370p", *kept)
+        assert (answered.code, why in answered.err) == (2, True)
+        assert "Traceback" not in answered.err
 
 
 # Two NUMA nodes with four cores each; CPU n and n + 8 are siblings.
 SMALL = discover_topology(machine())
 NUMA0, NUMA1 = 0x0F0F, 0xF0F0
 _NUMA_NODE = "resource.kubernetes.io/numaNode"
-
-
-def amounts(room: ClaimableCPUs) -> dict[str, str]:
-    return {one["name"]: one["capacity"][CAPACITY]["value"] for one in offered(devices_of(SMALL, Grouping.NUMA), room)}
 
 
 def test_groups_are_named_by_their_numbers_and_have_all_their_cpus() -> None:
@@ -393,10 +369,8 @@ def test_a_list_of_numa_nodes_begins_with_the_own_and_has_the_nearest_of_its_soc
 
 
 def test_a_numa_node_without_cpus_is_near_to_every_socket() -> None:
-    info = load_machine("xeonmax-9460-2s-snc4-flat").info
-    nearest = near_nodes(info)
-    assert nearest[0] == (0, 1, 2, 3)
-    assert nearest[8] == (8, 0)
+    nearest = near_nodes(load_machine("xeonmax-9460-2s-snc4-flat").info)
+    assert (nearest[0], nearest[8]) == ((0, 1, 2, 3), (8, 0))
 
 
 def test_kinds_of_cores_are_told_where_a_group_has_one_kind() -> None:
@@ -417,25 +391,25 @@ def test_pcie_roots_are_a_list() -> None:
     assert row["attributes"]["resource.kubernetes.io/pcieRoot"] == {"strings": ["pci0000:40", "pci0000:50"]}
 
 
-def test_every_capacity_has_a_default() -> None:
-    rows = offered(devices_of(SMALL, Grouping.NUMA), ClaimableCPUs(NUMA0 | NUMA1, last=False))
+HELD = HeldClaim("u", "s", "c", (HeldShare("r", "numa1", CPUMask(0xF0)), HeldShare("r", "socket0", CPUMask(0x3))))
+
+
+@pytest.mark.parametrize(
+    ("room", "expected"),
+    [
+        # A pod has CPUs 12 to 15; two CPUs of NUMA node 0 are held by a claim of another grouping.
+        (ClaimableCPUs(0x0F0C, last=False, claims=(HELD,)), {"numa0": "6", "numa1": "4"}),
+        (ClaimableCPUs(0x0F00, last=False), {"numa0": "4"}),
+        (ClaimableCPUs(0x0F0E | NUMA1, last=True), {"numa0": "7", "numa1": "7"}),
+    ],
+    ids=["what claims have and could get", "a group with nothing to give", "the last CPU of the pool is kept back"],
+)
+def test_capacity_is_what_claims_have_and_what_they_could_get(room: ClaimableCPUs, expected: dict[str, str]) -> None:
+    rows = offered(devices_of(SMALL, Grouping.NUMA), room)
+    assert {one["name"]: one["capacity"][CAPACITY]["value"] for one in rows} == expected
     for row in rows:
         assert row["allowMultipleAllocations"] is True
         assert row["capacity"][CAPACITY]["requestPolicy"] == {"default": "1", "validRange": {"min": "1", "step": "1"}}
-
-
-def test_capacity_is_what_claims_have_and_what_they_could_get() -> None:
-    held = HeldClaim("u", "s", "c", (HeldShare("r", "numa1", CPUMask(0xF0)), HeldShare("r", "socket0", CPUMask(0x3))))
-    # A pod has CPUs 12 to 15; two CPUs of NUMA node 0 are held by a claim of another grouping.
-    assert amounts(ClaimableCPUs(0x0F0C, last=False, claims=(held,))) == {"numa0": "6", "numa1": "4"}
-
-
-def test_a_group_with_nothing_to_give_is_left_out() -> None:
-    assert amounts(ClaimableCPUs(0x0F00, last=False)) == {"numa0": "4"}
-
-
-def test_the_last_cpu_of_the_pool_is_not_offered() -> None:
-    assert amounts(ClaimableCPUs(0x0F0E | NUMA1, last=True)) == {"numa0": "7", "numa1": "7"}
 
 
 def test_whole_cores_are_offered_in_their_size() -> None:

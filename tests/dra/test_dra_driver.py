@@ -125,11 +125,11 @@ class ClaimNode:
         log = Log("test")
         agent = ClaimsClient(self.agent_socket)
         publisher = SlicePublisher(DRIVER, NODE, self.grouping, objects, log)
-        driver = Driver(DRIVER, NODE, agent, objects, self.specs, publisher, log)
+        driver = Driver(agent, self.specs, publisher)
         health = DeviceHealth(NODE, self.node.folder)
-        reconciler = Reconciler(driver, agent, objects, self.specs, publisher, health, log, immediate=True)
+        reconciler = Reconciler(driver, health, immediate=True)
         with short_folder("dra-") as root:
-            plugin = Plugin(driver, root / "p", root / "r", log, self.metrics, health)
+            plugin = Plugin(driver, root / "p", root / "r", self.metrics, health)
             kubelet = Kubelet(self, root / "r" / f"{DRIVER}-reg.sock", reconciler, publisher, plugin)
             try:
                 yield kubelet
@@ -152,24 +152,13 @@ class Kubelet:
         self, place: ClaimNode, registration: Path, reconciler: Reconciler, publisher: SlicePublisher, plugin: Plugin
     ) -> None:
         self.place, self.reconciler, self.publisher, self.plugin = place, reconciler, publisher, plugin
-        self._channels: list[grpc.Channel] = []
-        self.info: Any = self._call(
-            str(registration),
-            messages.REGISTRATION_SERVICE,
-            "GetInfo",
-            messages.InfoRequestMessage(),
-            messages.PluginInfoMessage,
-        )
+        self._channels = contextlib.ExitStack()
         self._registration = str(registration)
+        self.info = self._register("GetInfo", messages.InfoRequestMessage(), messages.PluginInfoMessage)
 
     def notify(self, *, registered: bool, error: str = "") -> None:
-        self._call(
-            self._registration,
-            messages.REGISTRATION_SERVICE,
-            "NotifyRegistrationStatus",
-            messages.RegistrationStatusMessage(plugin_registered=registered, error=error),
-            messages.RegistrationStatusResponseMessage,
-        )
+        status = messages.RegistrationStatusMessage(plugin_registered=registered, error=error)
+        self._register("NotifyRegistrationStatus", status, messages.RegistrationStatusResponseMessage)
 
     def prepare(self, name: str, uid: str = "") -> Any:
         return self._claims("NodePrepareResources", name, uid)
@@ -183,47 +172,35 @@ class Kubelet:
 
     def watch(self, service: str) -> Iterator[dict[str, tuple[int, str]]]:
         """Yield what the driver reports of its devices."""
-        channel = grpc.insecure_channel(f"unix:{self.info.endpoint}", [("grpc.default_authority", "localhost")])
-        self._channels.append(channel)
-        call: Any = channel.unary_stream(
-            f"/{service}/NodeWatchResources",
-            request_serializer=lambda message: message.SerializeToString(),
-            response_deserializer=NodeWatchResourcesResponseMessage.FromString,
-        )
-        for report in call(NodeWatchResourcesRequestMessage(), timeout=60):
+        path, response = f"{service}/NodeWatchResources", NodeWatchResourcesResponseMessage
+        for report in self._call(self.info.endpoint, path, NodeWatchResourcesRequestMessage(), response, stream=True):
             assert {one.device.pool_name for one in report.devices} <= {NODE}
             yield {one.device.device_name: (one.health, one.message) for one in report.devices}
 
     def close(self) -> None:
-        for channel in self._channels:
-            channel.close()
+        self._channels.close()
 
     def _claims(self, method: str, name: str, uid: str) -> Any:
         uid = uid or f"uid-{name}"
         request, response = (getattr(messages, f"{method}{what}Message") for what in ("Request", "Response"))
         asked = request(claims=[messages.ClaimMessage(namespace="default", uid=uid, name=name)])
-        return self._call(self.info.endpoint, messages.DRA_SERVICE, method, asked, response).claims[uid]
+        return self._call(self.info.endpoint, f"{messages.DRA_SERVICE}/{method}", asked, response).claims[uid]
 
-    def _call(self, path: str, service: str, method: str, request: Any, response: Any) -> Any:
-        channel = grpc.insecure_channel(f"unix:{path}", [("grpc.default_authority", "localhost")])
-        self._channels.append(channel)
-        call: Any = channel.unary_unary(
-            f"/{service}/{method}",
-            request_serializer=lambda message: message.SerializeToString(),
-            response_deserializer=response.FromString,
+    def _register(self, method: str, request: Any, response: Any) -> Any:
+        return self._call(self._registration, f"{messages.REGISTRATION_SERVICE}/{method}", request, response)
+
+    def _call(self, socket: str, path: str, request: Any, response: Any, *, stream: bool = False) -> Any:
+        channel = grpc.insecure_channel(f"unix:{socket}", [("grpc.default_authority", "localhost")])
+        self._channels.callback(channel.close)
+        call: Any = (channel.unary_stream if stream else channel.unary_unary)(
+            f"/{path}", lambda message: message.SerializeToString(), response.FromString
         )
         return call(request, timeout=60)
 
 
 def result(device: str, count: int, request: str = "r", share: str = "") -> dict[str, Any]:
-    return {
-        "request": request,
-        "driver": DRIVER,
-        "pool": NODE,
-        "device": device,
-        **({"shareID": share} if share else {}),
-        "consumedCapacity": {"dra.cpu/cpu": str(count)},
-    }
+    amounts = {"shareID": share or None, "consumedCapacity": {"dra.cpu/cpu": str(count)}}
+    return {"request": request, "driver": DRIVER, "pool": NODE, "device": device, **amounts}
 
 
 # Driver and agent together, on a node of 8 CPUs in two NUMA nodes of which CPU 0 is reserved.
@@ -291,11 +268,9 @@ def test_prepared_and_failed_claims_are_counted(place: ClaimNode) -> None:
         assert kubelet.prepare("c").error == ""
         assert kubelet.prepare("unknown").error != ""
         assert kubelet.unprepare("c") == ""
+    counted = ("mooring_dra_claims_total", "mooring_dra_claim_seconds_count")
     lines = place.metrics.page().body.decode().splitlines()
-    counts = [
-        line for line in lines if line.startswith(("mooring_dra_claims_total", "mooring_dra_claim_seconds_count"))
-    ]
-    assert sorted(counts) == [
+    assert sorted(line for line in lines if line.startswith(counted)) == [
         'mooring_dra_claim_seconds_count{step="prepare"} 2.0',
         'mooring_dra_claim_seconds_count{step="unprepare"} 1.0',
         'mooring_dra_claims_total{result="done",step="prepare"} 1.0',
@@ -321,23 +296,15 @@ def test_a_claim_is_prepared_once_and_given_back(place: ClaimNode) -> None:
         assert place.claims() == {"c": "1,4-5"}
         assert place.node.cpus(other) == "0,2-3,6-7"
         assert {one["data"]["cpus"] for one in place.objects.devices["c"]} == {"4-5", "1"}
+        [given] = [one.given for one in place.specs.all()]
+        assert {one.request: one.cpus for one in given} == {"fast": "4-5", "slow": "1"}
+        assert len({one.variable for one in given}) == 2
         assert kubelet.prepare("c") == answer
         assert kubelet.unprepare("c") == ""
         assert kubelet.unprepare("c") == ""
         assert place.claims() == {}
         assert [*place.specs.all()] == []
         assert place.node.cpus(other) == "0-7"
-
-
-def test_each_device_sets_the_variable_of_its_own_share(place: ClaimNode) -> None:
-    place.objects.add("c", result("numa1", 2, "fast"), result("numa0", 1, "slow"))
-    with place.driver() as kubelet:
-        kubelet.prepare("c")
-        prepared = place.specs.read("uid-c")
-        assert prepared is not None
-        held = {one["request"]: one["cpus"] for claim in place.node.status["claims"] for one in claim["shares"]}
-        assert {one.request: one.cpus for one in prepared.given} == held
-        assert len({one.variable for one in prepared.given}) == 2
 
 
 def test_results_of_one_request_and_device_are_one_share(place: ClaimNode) -> None:
@@ -347,15 +314,6 @@ def test_results_of_one_request_and_device_are_one_share(place: ClaimNode) -> No
         assert [one.share_id for one in answer.devices] == ["s-1", "s-2"]
         assert len({one.cdi_device_ids[0] for one in answer.devices}) == 1
         assert place.claims() == {"c": "4-6"}
-
-
-def test_the_second_pod_of_a_claim_may_use_it_too(place: ClaimNode) -> None:
-    place.objects.add("c", result("numa1", 2), pods=("p",))
-    with place.driver() as kubelet:
-        kubelet.prepare("c")
-        place.objects.add("c", result("numa1", 2), pods=("p", "q"))
-        kubelet.prepare("c")
-        assert place.pods() == {"c": ["p", "q"]}
 
 
 def test_a_claim_that_cannot_be_had_says_why_and_leaves_nothing(place: ClaimNode) -> None:
@@ -370,15 +328,19 @@ def test_a_claim_that_cannot_be_had_says_why_and_leaves_nothing(place: ClaimNode
         assert [*place.specs.all()] == []
 
 
-def test_without_the_api_server_a_prepared_claim_is_prepared_again_and_a_new_one_waits(place: ClaimNode) -> None:
+def test_a_claim_is_prepared_again_for_a_second_pod_and_without_the_api_server_where_a_new_one_waits(
+    place: ClaimNode,
+) -> None:
     place.objects.add("c", result("numa1", 2), pods=("p",))
     place.objects.add("new", result("numa1", 1))
     with place.driver() as kubelet:
         first = kubelet.prepare("c")
+        place.objects.add("c", result("numa1", 2), pods=("p", "q"))
+        assert kubelet.prepare("c") == first
         place.objects.away = True
         assert kubelet.prepare("c") == first
         assert kubelet.prepare("new").error == "nobody answers"
-        assert place.pods() == {"c": ["p"]}
+        assert place.pods() == {"c": ["p", "q"]}
 
 
 def test_restarts_of_driver_and_agent_keep_claims(place: ClaimNode) -> None:
@@ -484,9 +446,8 @@ def immediate(place: ClaimNode, name: str, count: int, **more: Any) -> dict[str,
     annotations = {"mooring/allocate": "immediate", "mooring/node": NODE}
     content = place.objects.add(name, annotations=annotations, **more)
     capacity = {"requests": {"dra.cpu/cpu": str(count)}}
-    content["spec"] = {
-        "devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "cpus", "capacity": capacity}}]}
-    }
+    exactly = {"deviceClassName": "cpus", "capacity": capacity}
+    content["spec"] = {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}
     return content
 
 

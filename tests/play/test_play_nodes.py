@@ -12,10 +12,8 @@ import httpx2
 import msgspec
 import pytest
 
-from mooring.cluster.play.claims import PlayedClaims, PlayedSlices
-from mooring.cluster.play.kubelets import Play
-from mooring.cluster.play.objects import FAULT, PLAYED, node_object
-from mooring.cluster.play.pods import EXIT_CODE, RUNS, STARTS, STOPS
+from mooring.cluster.play.claims import PlayedSlices
+from mooring.cluster.play.nodes import node_object
 from mooring.cluster.play.run import PlayedCluster
 from mooring.engine.core.config import (
     CPU_HOTPLUG,
@@ -39,6 +37,8 @@ from mooring.published.observation import EngineObserver
 from mooring.service.apiserver import Cluster
 from mooring.service.logs import Log
 
+FAULT, PLAYED = "play.mooring.dev/fault", "mooring.dev/played"
+STARTS, RUNS, STOPS = (f"play.mooring.dev/{name}" for name in ("starts-after", "runs-for", "stops-after"))
 NIC = "example.com/nic"
 GROUP = NodeGroup(
     "lab",
@@ -62,14 +62,15 @@ class World:
     group: NodeGroup = GROUP
 
     def __post_init__(self) -> None:
-        cluster = PlayedCluster(NodeCluster("test", (self.group,)), lambda: pytest.fail("no server"), lambda *_: None)
-        self.play = Play(
-            dict(cluster.members),
-            lambda _about, method, path, body: self.written.append((method, path, body)),
+        cluster = PlayedCluster(
+            NodeCluster("test", (self.group,)),
+            lambda: pytest.fail("no server"),
             lambda about, problem: self.reported.append(f"{about}: {problem}"),
-            timers=sched.scheduler(lambda: self.now),
-            claims=PlayedClaims() if self.group.drivers else None,
         )
+        self.play = cluster.kubelets(
+            cluster.members, lambda _about, method, path, body: self.written.append((method, path, body))
+        )
+        self.play.timers = sched.scheduler(lambda: self.now)
 
     def pod(self, cpus: str, node: str = "lab-0", annotations: dict[str, str] | None = None, **status: Any) -> Any:
         self.made += 1
@@ -94,6 +95,9 @@ class World:
         self.play.changed(msgspec.Raw(msgspec.json.encode(document)))
         return document
 
+    def delete(self, document: Any) -> None:
+        self.play.deleted(msgspec.Raw(msgspec.json.encode(document)))
+
     def listed(self, *documents: Any) -> None:
         self.play.listed(iter([[msgspec.Raw(msgspec.json.encode(one)) for one in documents]]))
 
@@ -109,10 +113,10 @@ class World:
         document["metadata"]["generation"] = document["metadata"].get("generation", 1) + 1
         return self.take(document)
 
-    def last(self, document: Any) -> Any:
-        """The status that was written last."""
+    def statuses(self, document: Any) -> list[Any]:
+        """What was written about a pod."""
         path = f"api/v1/namespaces/default/pods/{document['metadata']['name']}/status"
-        return [body["status"] for _, place, body in self.written if place == path][-1]
+        return [body["status"] for _, place, body in self.written if place == path]
 
     def events(self, document: Any) -> list[tuple[str, str]]:
         name = document["metadata"]["name"]
@@ -120,8 +124,7 @@ class World:
         return [(one["reason"], one["message"]) for one in told if one["involvedObject"]["name"] == name]
 
     def phases(self, document: Any) -> list[str]:
-        path = f"api/v1/namespaces/default/pods/{document['metadata']['name']}/status"
-        return [body["status"]["phase"] for _, place, body in self.written if place == path]
+        return [status["phase"] for status in self.statuses(document)]
 
     def fault(self, text: str, node: str = "lab-0") -> None:
         self.play.put_node({"metadata": {"name": node, "annotations": {FAULT: text}}})
@@ -146,7 +149,7 @@ def test_a_verdict_is_the_engines_for_the_same_order_of_bindings(world: World, s
         if there and draw.random() < 0.3:
             leaving = there.pop(draw.randrange(len(there)))
             node, uid = leaving["spec"]["nodeName"], leaving["metadata"]["uid"]
-            world.play.deleted(msgspec.Raw(msgspec.json.encode(leaving)))
+            world.delete(leaving)
             kubelets[node], _ = happens(kubelets[node], Remove(uid))
             continue
         made = world.take(world.pod(draw.choice(("500m", "1", "2", "3", "6", "9")), name))
@@ -175,7 +178,7 @@ def happens(kubelet: Kubelet, event: Event) -> tuple[Kubelet, Any]:
         ({}, (), ["Running"]),
         ({STARTS: "2s"}, (1, 2), ["Pending", "Running"]),
         ({RUNS: "5s"}, (4, 2), ["Running", "Succeeded"]),
-        ({STARTS: "2s", RUNS: "5s", EXIT_CODE: "3"}, (2, 5), ["Pending", "Running", "Failed"]),
+        ({STARTS: "2s", RUNS: "5s", "play.mooring.dev/exit-code": "3"}, (2, 5), ["Pending", "Running", "Failed"]),
         ({RUNS: "soon"}, (60,), ["Running"]),
     ],
 )
@@ -215,8 +218,8 @@ def test_faults_happen_once_and_are_taken_out_of_the_annotations(world: World) -
     before = world.cpus()
     for text in ("restart", "lose-state", "offline=1", "online=1", "unhealthy=nic-0,nic-1", "healthy=nic-1"):
         world.fault(text)
-    world.play.put_node({"metadata": {"name": "lab-0", "annotations": {FAULT: "restart"}}})
-    world.play.put_node({"metadata": {"name": "lab-0", "annotations": {FAULT: "restart"}}})
+    for _ in range(2):
+        world.play.put_node({"metadata": {"name": "lab-0", "annotations": {FAULT: "restart"}}})
     cleared = [body for _, path, body in world.written if path == "api/v1/nodes/lab-0"]
     assert cleared == [{"metadata": {"annotations": {FAULT: None}}}] * 7
     statuses = [body["status"] for _, path, body in world.written if path == "api/v1/nodes/lab-0/status"]
@@ -242,7 +245,7 @@ def test_a_fault_that_cannot_be_is_reported_and_changes_nothing(world: World, te
 
 def test_what_a_restart_refuses_fails_as_a_new_pod_does(world: World) -> None:
     first, *others = (world.take(world.pod(cpus)) for cpus in ("4", "5"))
-    world.play.deleted(msgspec.Raw(msgspec.json.encode(first)))
+    world.delete(first)
     others += [world.take(world.pod(cpus)) for cpus in ("7", "3")]
     world.fault("lose-state")
     # Without its files the kubelet gives the pod of 5 CPUs the other NUMA node.
@@ -260,7 +263,7 @@ def test_pods_of_a_kubelet_that_does_not_run_wait_until_it_does(world: World) ->
     ready = world.written[-2][2]["status"]["conditions"][-1]
     assert (ready["type"], ready["status"]) == ("Ready", "Unknown")
     late, deleted, unlisted = (world.take(world.pod("3")) for _ in range(3))
-    world.play.deleted(msgspec.Raw(msgspec.json.encode(deleted)))
+    world.delete(deleted)
     world.listed(first, late)
     assert [world.phases(one) for one in (late, deleted, unlisted)] == [[], [], []]
     world.fault("lose-state")
@@ -285,7 +288,7 @@ def test_after_a_list_pods_that_run_are_admitted_again_first_by_their_start(worl
 
 def test_a_saved_state_goes_on_where_it_was(world: World) -> None:
     made = [world.take(world.pod(cpus)) for cpus in ("2", "3", "4", "2")]
-    world.play.deleted(msgspec.Raw(msgspec.json.encode(made.pop(0))))
+    world.delete(made.pop(0))
     state = EngineObserver("lab-0").observe(world.play.nodes["lab-0"].kubelet).state
     again = World()
     again.play.states = {"lab-0": state}
@@ -351,7 +354,7 @@ def test_a_resize_is_answered_in_status_and_events(
     world.take(world.pod("4"))
     made = world.take(world.pod("2") if limited else burstable(world, "2"))
     world.resized(made, cpu=cpu)
-    status = world.last(made)
+    status = world.statuses(made)[-1]
     found = [one for one in status["conditions"] if one["type"] == "PodResizePending" and "$patch" not in one]
     assert [(one["reason"], one["message"]) for one in found] == ([pending] if pending else [])
     assert status["containerStatuses"][0]["allocatedResources"]["cpu"] == given
@@ -371,19 +374,19 @@ def test_a_resize_is_decided_by_what_is_wanted_whatever_the_status_says(release:
     world = World(group=replace(GROUP, mooring=MooringConfig(release=release_of(release))))
     made = world.take(burstable(world, "2"))
     for cpu, given in (("3", "3"), ("14", "14"), ("15", "14"), ("2", "2")):
-        made["status"] = world.last(made)
+        made["status"] = world.statuses(made)[-1]
         if cpu == "15":
             world.take(world.pod("1"))
         world.resized(made, cpu=cpu)
-        assert world.last(made)["containerStatuses"][0]["allocatedResources"]["cpu"] == given
+        assert world.statuses(made)[-1]["containerStatuses"][0]["allocatedResources"]["cpu"] == given
     assert world.play.nodes["lab-0"].kubelet.used["cpu"] == 3000
 
 
 def test_a_deferred_resize_is_taken_when_another_pod_has_left(world: World) -> None:
     first, made = world.take(world.pod("4")), world.take(burstable(world, "2"))
     world.resized(made, cpu="14")
-    world.play.deleted(msgspec.Raw(msgspec.json.encode(first)))
-    status = world.last(made)
+    world.delete(first)
+    status = world.statuses(made)[-1]
     assert status["containerStatuses"][0]["resources"] == {"requests": {"cpu": "14", "memory": "1Gi"}}
     assert {"type": "PodResizePending", "$patch": "delete"} in status["conditions"]
     assert [reason for reason, _ in world.events(made)] == ["ResizeDeferred", "ResizeStarted", "ResizeCompleted"]
@@ -397,7 +400,7 @@ def test_a_kubelet_that_starts_gives_what_it_had_given_and_then_tries_resizes_ag
     if again:
         new = World()
         for one in (first, made):
-            one["status"] = world.last(one)
+            one["status"] = world.statuses(one)[-1]
         new.listed(first, made)
     else:
         world.fault("restart")
@@ -408,8 +411,8 @@ def test_a_kubelet_that_starts_gives_what_it_had_given_and_then_tries_resizes_ag
     assert new.events(made) == []
     new.passes(1)
     assert [reason for reason, _ in new.events(made)] == (["ResizeDeferred"])
-    new.play.deleted(msgspec.Raw(msgspec.json.encode(first)))
-    assert new.last(made)["containerStatuses"][0]["allocatedResources"]["cpu"] == "14"
+    new.delete(first)
+    assert new.statuses(made)[-1]["containerStatuses"][0]["allocatedResources"]["cpu"] == "14"
 
 
 def test_cpus_that_are_released_later_are_free_after_the_delay() -> None:
@@ -425,13 +428,13 @@ def test_cpus_that_are_released_later_are_free_after_the_delay() -> None:
     made = world.take(world.pod("2"))
     world.resized(made, cpu="6")
     world.resized(made, cpu="4")
-    conditions = [one["type"] for one in world.last(made)["conditions"] if one.get("status") == "True"]
+    conditions = [one["type"] for one in world.statuses(made)[-1]["conditions"] if one.get("status") == "True"]
     assert (conditions[-1], world.cpus()["uid-1"]["app"].bit_count()) == ("PodResizeInProgress", 6)
     world.passes(9)
     assert world.cpus()["uid-1"]["app"].bit_count() == 6
     world.passes(1)
     assert world.cpus()["uid-1"]["app"].bit_count() == 4
-    assert {"type": "PodResizeInProgress", "$patch": "delete"} in world.last(made)["conditions"]
+    assert {"type": "PodResizeInProgress", "$patch": "delete"} in world.statuses(made)[-1]["conditions"]
     assert world.events(made)[-1][0] == "ResizeCompleted"
 
 
@@ -440,7 +443,7 @@ def test_a_slow_kubelet_hears_of_pods_late_and_never_of_those_that_are_gone(worl
     first, gone = world.take(world.pod("4")), world.take(world.pod("4"))
     world.passes(1)
     second = world.take(world.pod("3"))
-    world.play.deleted(msgspec.Raw(msgspec.json.encode(gone)))
+    world.delete(gone)
     assert (world.phases(first), world.cpus()) == ([], {})
     world.passes(1)
     assert (world.phases(first), world.phases(second)) == (["Running"], [])
@@ -506,9 +509,9 @@ def test_cpus_of_a_claim_are_its_own_until_the_last_pod_that_uses_it_has_ended()
     [first, second] = map(world.take, (made, other))
     held = "claim:claim-1"
     assert [mask.bit_count() for mask in world.cpus()[held].values()] == [4]
-    world.play.deleted(msgspec.Raw(msgspec.json.encode(first)))
+    world.delete(first)
     assert held in world.cpus()
-    world.play.deleted(msgspec.Raw(msgspec.json.encode(second)))
+    world.delete(second)
     assert held not in world.cpus()
 
 
@@ -531,7 +534,7 @@ def test_cpus_of_claims_go_back_where_no_pod_comes_to_use_them(leaves: str) -> N
         reserve(world, more)
         world.take(made)
         assert "claim:claim-1" in world.cpus()
-        world.play.deleted(msgspec.Raw(msgspec.json.encode(made)))
+        world.delete(made)
     assert not world.cpus()
 
 
@@ -547,7 +550,7 @@ def test_a_claim_that_the_node_cannot_give_is_an_event_and_its_pod_waits() -> No
     assert (reason, world.phases(made)) == ("FailedPrepareDynamicResources", [])
     assert message.startswith("Failed to prepare dynamic resources: claim claim-1: InsufficientCPUs: device numa1 has ")
     for one in blocking:
-        world.play.deleted(msgspec.Raw(msgspec.json.encode(one)))
+        world.delete(one)
     world.passes(1)
     assert world.phases(made) == ["Running"]
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import shutil
+import ssl
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,6 @@ import pytest
 from msgspec import Raw, structs
 
 from mooring.cluster.extender.binding import Binder
-from mooring.cluster.extender.claims import ClaimView
 from mooring.cluster.extender.deciding import Decider, NodeVerdict
 from mooring.cluster.extender.options import ExtenderOptions
 from mooring.cluster.extender.pods import Seen, Shapes
@@ -32,6 +33,7 @@ from mooring.inputs.machines.compact import parse_compact
 from mooring.published.facts_document import digest_of
 from mooring.published.objects import NodeFacts, NodeState, PodKey
 from mooring.service.apiserver import Cluster, ClusterError
+from mooring.service.lease import Election
 from mooring.service.logs import Traces
 
 NODE = "node-1"
@@ -67,6 +69,14 @@ def state_of_node(facts: NodeFacts, kubelet: Kubelet, *, node: str = NODE, seque
     settled = kubelet.settled()
     keys = tuple(PodKey(pod.namespace, pod.name, uid) for uid, pod in settled.node.active.items())
     return NodeState(node, digest_of(facts), settled.files, settled.node.providers.devices, keys, sequence)
+
+
+def publish(view: ClusterView, facts: NodeFacts, nodes: Mapping[str, Kubelet], version: int = 1) -> ClusterView:
+    """Bring facts and the states of nodes to a view."""
+    view.put_facts(digest_of(facts), facts)
+    for name, kubelet in nodes.items():
+        view.put_state(name, version, state_of_node(facts, kubelet, node=name, sequence=version))
+    return view
 
 
 def pod_json(seen: Seen) -> bytes:
@@ -111,7 +121,6 @@ class World:
     departures: int = 0
     """How many events there were when a pod was last said to leave."""
     rejected: list[str] = field(default_factory=list)
-    claims: ClaimView | None = None
     view: ClusterView = field(init=False)
     binder: Binder = field(init=False)
     decider: Decider = field(default_factory=Decider)
@@ -123,7 +132,7 @@ class World:
 
     def begin(self) -> None:
         """Start the extender with an empty cache."""
-        self.view = ClusterView(lambda: self.now, claims=self.claims)
+        self.view = ClusterView(lambda: self.now)
         self.view.put_facts(digest_of(self.facts), self.facts)
         self.view.replace_pods(list(self.stored.values()))
         self.binder = Binder(self.view, WorldServer(self), Shapes(), lambda pod, _node: self.verdict(pod))
@@ -221,53 +230,12 @@ class World:
         return True
 
 
-@dataclass(frozen=True)
-class WorldServer:
-    """The API server as the extender binds a pod through it."""
-
-    world: World
-    arrives: bool = True
-    answered: bool = True
-
-    def read_pod(self, _namespace: str, name: str) -> bytes:
-        world = self.world
-        if name not in world.stored and name not in world.waiting:
-            raise ClusterError("not found", code=404)
-        return pod_json(world.stored[name] if name in world.stored else Seen(world.waiting[name]))
-
-    def read_claim(self, namespace: str, name: str) -> bytes:
-        raise ClusterError(f"claims are not read here: {namespace}/{name}")
-
-    def pods_on(self, node: str) -> list[Raw]:
-        raise ClusterError(f"one replica reads no node: {node}")
-
-    def bind(self, asked: BindArguments) -> None:
-        if self.arrives:
-            if asked.PodUID in self.world.stored:
-                raise ClusterError("already assigned", code=409)
-            self.world.tell(Seen(self.world.waiting.pop(asked.PodUID), NODE))
-        if not self.answered:
-            raise ClusterError("timed out")
-        if not self.arrives:
-            raise ClusterError("forbidden", code=403)
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
-# Asking an extender's service without a socket.
-
-
-PATIENT = 60.0
-"""Seconds for a request, on a machine that may stand still for some of them."""
-
-
 @dataclass
 class Recorder:
     """Takes binds in the place of an API server."""
 
     error: ClusterError | None = None
-    bound: list[tuple[str, str]] | None = None
+    bound: list[tuple[str, str]] = field(default_factory=list)
     pod: bytes = b""
     claims: dict[str, bytes] = field(default_factory=dict)
 
@@ -290,7 +258,38 @@ class Recorder:
     def bind(self, asked: BindArguments) -> None:
         if self.error is not None:
             raise self.error
-        self.bound = [*(self.bound or []), (asked.PodUID, asked.Node)]
+        self.bound.append((asked.PodUID, asked.Node))
+
+
+class WorldServer(Recorder):
+    """The API server as the extender binds a pod through it; the request or its answer may be lost."""
+
+    def __init__(self, world: World, *, arrives: bool = True, answered: bool = True) -> None:
+        super().__init__()
+        self.world, self.arrives, self.answered = world, arrives, answered
+
+    def read_pod(self, _namespace: str, name: str) -> bytes:
+        world = self.world
+        if name not in world.stored and name not in world.waiting:
+            raise ClusterError("not found", code=404)
+        return pod_json(world.stored[name] if name in world.stored else Seen(world.waiting[name]))
+
+    def bind(self, asked: BindArguments) -> None:
+        if self.arrives:
+            if asked.PodUID in self.world.stored:
+                raise ClusterError("already assigned", code=409)
+            self.world.tell(Seen(self.world.waiting.pop(asked.PodUID), NODE))
+        if not self.answered:
+            raise ClusterError("timed out")
+        if not self.arrives:
+            raise ClusterError("forbidden", code=403)
+
+
+# Asking an extender's service without a socket.
+
+
+PATIENT = 60.0
+"""Seconds for a request, on a machine that may stand still for some of them."""
 
 
 def no_cluster() -> Cluster:
@@ -298,17 +297,48 @@ def no_cluster() -> Cluster:
 
 
 def ready_extender(
-    options: ExtenderOptions | None = None, server: Recorder | None = None, traces: Traces | None = None
+    options: ExtenderOptions | None = None,
+    server: Recorder | None = None,
+    traces: Traces | None = None,
+    report: Callable[[str, str], object] = lambda _about, _problem: None,
+    election: Election | None = None,
 ) -> Extender:
     """Return an extender that believes to have listed everything; it has time to answer unless the options say less."""
     usual = ExtenderOptions()
     options = options or usual
     if options.request_time == usual.request_time:
         options = structs.replace(options, request_time=PATIENT)
-    made = extender_with(options, no_cluster, lambda _about, _problem: None, server or Recorder(), traces=traces)
+    made = extender_with(options, no_cluster, report, server or Recorder(), election, traces)
     for follower in made.followers:
         follower.has_listed.set()
     return made
+
+
+def pod_body(
+    uid: str, cpus: str, memory: str = "1Gi", *, node: str = "", claims: Sequence[str] = (), **spec: Any
+) -> dict[str, Any]:
+    """Return a Guaranteed pod as the API server has it."""
+    amounts = {"cpu": cpus, "memory": memory}
+    resources = {"requests": amounts, "limits": amounts, "claims": [{"name": one} for one in claims]}
+    spec |= {"resourceClaims": [{"name": one, "resourceClaimName": one} for one in claims]} if claims else {}
+    return {
+        "metadata": {"name": uid, "namespace": "default", "uid": uid},
+        "spec": {"nodeName": node, "containers": [{"name": "a", "resources": resources}], **spec},
+        "status": {"qosClass": "Guaranteed", "phase": "Pending"},
+    }
+
+
+def question(cpus: str, memory: str = "1Gi", uid: str = "asked", priority: int = 0, **more: Any) -> bytes:
+    """Return what the scheduler asks about a pod."""
+    return json.dumps({"Pod": pod_body(uid, cpus, memory, priority=priority), **more}).encode()
+
+
+def bind(extender: Extender, uid: str, node: str) -> str:
+    """Return why a pod is not bound; nothing when it is."""
+    asked = {"PodName": uid, "PodNamespace": "default", "PodUID": uid, "Node": node}
+    status, answer = ask(extender, "/bind", json.dumps(asked).encode())
+    assert status == 200
+    return str(answer["Error"])
 
 
 def ask(extender: Extender, path: str, body: bytes | Sequence[bytes], method: str = "POST") -> tuple[int, Any]:
@@ -372,6 +402,25 @@ def authority(folder: Path, name: str) -> Authority:
     made = Authority(folder, name)
     _request(name, Certified(made.certificate, folder / f"{name}.key"), ["-addext", "keyUsage=critical,keyCertSign"])
     return made
+
+
+def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, name: str | None = None) -> bool:
+    """Connect in memory, to a server of that name, and tell whether both sides are done.
+
+    Raises:
+        ssl.SSLError: one side does not accept the other.
+    """
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = [
+        server.wrap_bio(to_server, to_client, server_side=True),
+        client.wrap_bio(to_client, to_server, server_hostname=name),
+    ]
+    for _ in range(10):
+        for side in list(sides):
+            with contextlib.suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+                sides.remove(side)
+    return not sides
 
 
 def _request(name: str, made: Certified, more: list[str]) -> None:

@@ -18,27 +18,21 @@ from tests.scheduling.extender_cluster import (
     Recorder,
     World,
     ask,
+    bind,
     facts_with,
     guaranteed,
+    pod_body,
+    publish,
     ready_extender,
     started,
-    state_of_node,
 )
 
-from mooring.cluster.extender.answers import Answers
-from mooring.cluster.extender.claims import ClaimView
-from mooring.cluster.extender.deciding import Decider, NodeVerdict
 from mooring.cluster.extender.options import ExtenderOptions
 from mooring.cluster.extender.pods import Seen, Shapes, seen_pod
-from mooring.cluster.extender.scores import Weights
 from mooring.cluster.extender.view import ASSUMED_FOR
-from mooring.cluster.extender.watches import claim_listener, class_listener
-from mooring.cluster.extender.wire import Arguments
 from mooring.engine.core.config import DEVICE_ALIGNMENT, MooringConfig, ReservedMemory
-from mooring.engine.core.pod import ClaimUse, Pod, QoS
+from mooring.engine.core.pod import ClaimUse, Pod
 from mooring.engine.devicemanager.state import Device, DeviceState
-from mooring.engine.kubelet.shapes import shape_of
-from mooring.published.facts_document import digest_of
 from mooring.published.objects import PodKey
 from mooring.published.possible_kubelets import BEFORE_US, UNSETTLED, after_sequences
 
@@ -71,92 +65,100 @@ class Cluster:
         facts = facts_with(
             "sockets=2 numa=2 cores=16 threads=1 memory=32Gi", topology_manager_policy="single-numa-node"
         )
-        extensions = frozenset({DEVICE_ALIGNMENT} if follows else ())
-        facts = replace(facts, mooring=MooringConfig(extensions=extensions))
+        facts = replace(facts, mooring=MooringConfig(extensions=frozenset({DEVICE_ALIGNMENT} if follows else ())))
         gpus = (Device(f"{NODE}/g0", (0,)), Device(f"{NODE}/g1", (1,)))
+        holdings = {"busy": {"c0": {DRIVER: frozenset({f"{NODE}/{held}"})}}} if held else {}
         node = started(facts)
         if busy:
             node, decision = node.admit(guaranteed("busy", busy))
             assert decision.admitted
-        holdings = {"busy": {"c0": {DRIVER: frozenset({f"{NODE}/{held}"})}}} if held else {}
-        self.claims = ClaimView()
-        self.world = World(facts, node.with_devices(DeviceState({DRIVER: gpus}, holdings)), claims=self.claims)
-        self.claims.put_class(CLASS)
-        self.answers = Answers(self.world.view, Decider(), Weights(), Shapes(), self.claims)
+        self.server, self.said = Recorder(), list[str]()
+        self.extender = ready_extender(
+            ExtenderOptions(device_claims=True),
+            self.server,
+            report=lambda about, problem: self.said.append(f"{about}: {problem}"),
+        )
+        publish(self.extender.view, facts, {NODE: node.with_devices(DeviceState({DRIVER: gpus}, holdings))})
+        self.classes, self.claims, *_ = (one.listener for one in self.extender.followers)
+        self.classes.changed(raw(CLASS))
 
-    def verdict(self, pod: Pod) -> NodeVerdict:
-        shape = self.answers.shape_on(NODE, pod, shape_of(pod))
-        return self.answers.decider.verdict(self.world.view.outlook(NODE, pod), shape)
+    def put(self, *claims: dict[str, Any]) -> None:
+        for one in claims:
+            self.claims.changed(raw(one))
+
+    def bound(self, pod: dict[str, Any]) -> None:
+        self.extender.view.put_pod(seen_pod(raw({**pod, "spec": {**pod["spec"], "nodeName": NODE}}), Shapes()))
+
+    def refusal(self, cpus: int, *claims: str) -> str:
+        """Return why the node is not for a pod; empty when it is."""
+        body = {"Pod": asking(str(cpus), *(claims or ("gpu-claim",))), "NodeNames": [NODE]}
+        _, answer = ask(self.extender, "/filter", json.dumps(body).encode())
+        return str({**answer["FailedNodes"], **answer["FailedAndUnresolvableNodes"]}.get(NODE, ""))
 
 
-def asking(cpus: int, *names: str) -> Pod:
-    pod = guaranteed("asked", cpus)
-    uses = tuple(ClaimUse(name) for name in names or ("gpu-claim",))
-    return replace(pod, containers=(replace(pod.containers[0], claims=uses),), claims=tuple(one.claim for one in uses))
+def raw(content: object) -> msgspec.Raw:
+    return msgspec.Raw(json.dumps(content).encode())
+
+
+def asking(cpus: str, *claims: str, uid: str = "asked") -> dict[str, Any]:
+    return pod_body(uid, cpus, claims=[one for one in claims if one])
 
 
 @pytest.mark.parametrize(("device", "cpus", "good"), [("g0", 1, True), ("g0", 2, False), ("g1", 8, True)])
 def test_a_pod_is_bound_where_cpus_beside_its_allocated_device_are_free(device: str, cpus: int, *, good: bool) -> None:
     cluster = Cluster()
-    cluster.claims.put_claim(claim(given=device))
-    found = cluster.verdict(asking(cpus))
-    assert (not found.reason) is good, found
-    assert good or "MOOR-136" in found.reason
+    cluster.put(claim(given=device))
+    found = cluster.refusal(cpus)
+    assert (not found) is good, found
+    assert good or "MOOR-136" in found
 
 
 def test_before_the_allocation_a_node_is_good_when_some_free_device_can_be_aligned() -> None:
-    cluster = Cluster()
-    cluster.claims.put_claim(claim())
-    assert not cluster.verdict(asking(8)).reason
-    assert cluster.verdict(asking(9)).reason
-    cluster.claims.put_claim(claim(count=2))
-    assert cluster.verdict(asking(1)).reason
-    taken = Cluster(held="g1")
-    taken.claims.put_claim(claim())
-    assert taken.verdict(asking(8)).reason
-    assert not taken.verdict(asking(1)).reason
+    cluster, taken = Cluster(), Cluster(held="g1")
+    cluster.put(claim())
+    assert [bool(cluster.refusal(cpus)) for cpus in (8, 9)] == [False, True]
+    cluster.put(claim(count=2))
+    assert cluster.refusal(1)
+    taken.put(claim())
+    assert [bool(taken.refusal(cpus)) for cpus in (8, 1)] == [True, False]
 
 
 def test_two_claims_need_one_node_and_what_is_given_ties_what_is_asked() -> None:
     cluster = Cluster(busy=0)
-    for name, given in (("a", "g0"), ("b", "g1")):
-        cluster.claims.put_claim(claim(name, given=given))
-    found = cluster.verdict(asking(2, "a", "b"))
-    assert "MOOR-137" in found.reason, found
+    cluster.put(claim("a", given="g0"), claim("b", given="g1"))
+    found = cluster.refusal(2, "a", "b")
+    assert "MOOR-137" in found, found
 
 
 def test_a_node_that_does_not_follow_devices_is_asked_as_its_kubelet_decides() -> None:
     cluster = Cluster(follows=False)
-    cluster.claims.put_claim(claim(given="g0"))
-    assert not cluster.verdict(asking(8)).reason
+    cluster.put(claim(given="g0"))
+    assert not cluster.refusal(8)
 
 
 def test_devices_for_administration_and_claims_that_nobody_knows_tie_nothing() -> None:
     cluster = Cluster()
-    assert not cluster.verdict(asking(8)).reason
-    cluster.claims.put_claim(claim(given="g0", admin=True))
-    assert not cluster.verdict(asking(8)).reason
-    cluster.claims.put_claim(claim(given="unpublished"))
-    assert not cluster.verdict(asking(8)).reason
+    assert not cluster.refusal(8)
+    for known in (claim(given="g0", admin=True), claim(given="unpublished")):
+        cluster.put(known)
+        assert not cluster.refusal(8)
 
 
 def test_a_class_in_other_words_promises_nothing() -> None:
     cluster = Cluster(held="g1")
     words = f'device.driver == "{DRIVER}" && device.attributes["x"].y == 1'
-    cluster.claims.put_class({"metadata": {"name": "gpu"}, "spec": {"selectors": [{"cel": {"expression": words}}]}})
-    cluster.claims.put_claim(claim())
-    assert not cluster.verdict(asking(8)).reason
+    spec = {"selectors": [{"cel": {"expression": words}}]}
+    cluster.classes.changed(raw({"metadata": {"name": "gpu"}, "spec": spec}))
+    cluster.put(claim())
+    assert not cluster.refusal(8)
 
 
 def test_a_pod_keeps_its_claims_and_its_wish_beside_others_of_its_shape() -> None:
-    shapes = Shapes()
+    shapes, annotations = Shapes(), {"mooring/device-alignment": "require", "other": "x"}
 
     def seen(name: str, used: str) -> Pod:
-        container = {"name": "c", "resources": {"claims": [{"name": "g"}] if used else []}}
-        claims = [{"name": "g", "resourceClaimName": used}] if used else []
-        metadata = {"name": name, "uid": name, "annotations": {"mooring/device-alignment": "require", "other": "x"}}
-        pod = {"metadata": metadata, "spec": {"containers": [container], "resourceClaims": claims}}
-        return seen_pod(json.dumps(pod).encode(), shapes).pod
+        body = asking("1", used, uid=name)
+        return seen_pod(raw({**body, "metadata": {**body["metadata"], "annotations": annotations}}), shapes).pod
 
     first, second, plain = seen("a", "one"), seen("b", "two"), seen("c", "")
     assert [one.containers[0].claims for one in (first, second, plain)] == [(ClaimUse("one"),), (ClaimUse("two"),), ()]
@@ -164,91 +166,65 @@ def test_a_pod_keeps_its_claims_and_its_wish_beside_others_of_its_shape() -> Non
 
 
 def test_claims_and_classes_come_and_go_as_the_api_server_says() -> None:
-    cluster, problems = Cluster(), list[str]()
-    of_claims = claim_listener(
-        cluster.claims, cluster.world.view, lambda about, problem: problems.append(f"{about}: {problem}")
-    )
-    of_classes = class_listener(cluster.claims, lambda about, problem: problems.append(f"{about}: {problem}"))
-
-    def raw(content: object) -> msgspec.Raw:
-        return msgspec.Raw(json.dumps(content).encode())
-
-    of_classes.listed(iter([[raw(CLASS)]]))
-    of_claims.listed(iter([[raw(claim(given="g0"))]]))
-    assert cluster.verdict(asking(8)).reason
-    of_claims.changed(raw(claim(given="g1")))
-    assert not cluster.verdict(asking(8)).reason
-    of_claims.changed(raw(claim(given="g0")))
-    of_claims.deleted(raw(claim()))
-    assert not cluster.verdict(asking(8)).reason
-    of_claims.changed(raw({**claim(), "status": {"allocation": {"devices": {"results": [7]}}}}))
-    of_classes.deleted(raw(CLASS))
-    (problem,) = problems
+    cluster = Cluster()
+    cluster.classes.listed(iter([[raw(CLASS)]]))
+    cluster.claims.listed(iter([[raw(claim(given="g0"))]]))
+    assert cluster.refusal(8)
+    cluster.put(claim(given="g1"))
+    assert not cluster.refusal(8)
+    cluster.put(claim(given="g0"))
+    cluster.claims.deleted(raw(claim()))
+    assert not cluster.refusal(8)
+    cluster.put({**claim(), "status": {"allocation": {"devices": {"results": [7]}}}})
+    cluster.classes.deleted(raw(CLASS))
+    (problem,) = cluster.said
     assert problem.startswith("ResourceClaim default/gpu-claim: API server: status.allocation.devices.results: must be")
 
 
 def test_a_bound_pod_counts_beside_its_device_before_its_node_has_published_it() -> None:
     cluster = Cluster(busy=0)
-    cluster.world.view.assume(asking(6), NODE)
-    listener = claim_listener(cluster.claims, cluster.world.view, lambda _about, _problem: None)
+    cluster.bound(asking("6", "gpu-claim", uid="first"))
     # Without its device it would be on NUMA node 0, of which one CPU is reserved.
-    assert not cluster.verdict(guaranteed("other", 8)).reason
-    listener.changed(msgspec.Raw(json.dumps(claim(given="g1", pod="asked")).encode()))
-    assert cluster.verdict(guaranteed("other", 8)).reason
-    assert not cluster.verdict(guaranteed("other", 7)).reason
+    assert not cluster.refusal(8, "")
+    cluster.put(claim(given="g1", pod="first"))
+    assert [bool(cluster.refusal(cpus, "")) for cpus in (8, 7)] == [True, False]
     # Its claim may be gone before the pod is.
-    listener.deleted(msgspec.Raw(json.dumps(claim()).encode()))
-    cluster.world.view.given(["asked"])
-    assert cluster.verdict(guaranteed("other", 8)).reason
+    cluster.claims.deleted(raw(claim()))
+    cluster.extender.view.given(["first"])
+    assert cluster.refusal(8, "")
 
 
 def test_a_device_of_a_bound_pod_without_cpus_of_its_own_is_taken() -> None:
     cluster = Cluster()
-    small = replace(asking(1, "small"), uid="small", qos=QoS.BURSTABLE)
-    cluster.claims.put_claim(claim("small", given="g1", pod="small"))
-    cluster.claims.put_claim(claim())
-    assert not cluster.verdict(asking(8)).reason
-    cluster.world.view.assume(small, NODE)
-    assert cluster.verdict(asking(8)).reason
+    cluster.put(claim("small", given="g1", pod="small"), claim())
+    assert not cluster.refusal(8)
+    small = asking("1", "small", uid="small")
+    del small["spec"]["containers"][0]["resources"]["limits"], small["status"]["qosClass"]
+    cluster.bound(small)
+    assert cluster.refusal(8)
 
 
 def test_what_the_api_server_has_shown_is_not_undone_by_an_older_word() -> None:
     cluster = Cluster()
-    cluster.claims.put_claim(claim(given="g0", version=7))
-    cluster.claims.put_claim(claim(version=6))
-    assert cluster.verdict(asking(8)).reason
-    cluster.claims.put_claim(claim(version=3), listed=True)
-    assert not cluster.verdict(asking(8)).reason
+    cluster.put(claim(given="g0", version=7), claim(version=6))
+    assert cluster.refusal(8)
+    cluster.claims.listed(iter([[raw(claim(version=3))]]))
+    assert not cluster.refusal(8)
 
 
 @pytest.mark.parametrize(("device", "bound"), [("g0", False), ("g1", True)])
 def test_a_bind_reads_the_claims_that_the_scheduler_has_just_allocated(device: str, *, bound: bool) -> None:
-    server = Recorder()
-    extender = ready_extender(ExtenderOptions(device_claims=True), server)
-    facts = Cluster().world.facts
-    node, _ = started(facts).admit(guaranteed("busy", 6))
-    gpus = (Device(f"{NODE}/g0", (0,)), Device(f"{NODE}/g1", (1,)))
-    extender.view.put_facts(digest_of(facts), facts)
-    extender.view.put_state(NODE, 1, state_of_node(facts, node.with_devices(DeviceState({DRIVER: gpus}))))
-    amounts = {"cpu": "8", "memory": "1Gi"}
-    resources = {"requests": amounts, "limits": amounts, "claims": [{"name": "gpu"}]}
-    pod: dict[str, Any] = {
-        "metadata": {"name": "asked", "namespace": "default", "uid": "asked"},
-        "spec": {
-            "containers": [{"name": "c0", "resources": resources}],
-            "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}],
-        },
-        "status": {"qosClass": "Guaranteed"},
-    }
+    cluster = Cluster()
+    pod = asking("8", "gpu")
+    pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
     # What the watches have shown is older: a pod whose claim was not made yet.
-    extender.view.put_pod(seen_pod(json.dumps(pod).encode(), Shapes()))
+    cluster.extender.view.put_pod(seen_pod(raw(pod), Shapes()))
     pod["status"]["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": "gpu-claim"}]
-    server.pod = json.dumps(pod).encode()
-    server.claims["gpu-claim"] = json.dumps(claim(given=device, pod="asked")).encode()
-    asked = {"PodName": "asked", "PodNamespace": "default", "PodUID": "asked", "Node": NODE}
-    _, answer = ask(extender, "/bind", json.dumps(asked).encode())
-    assert (server.bound == [("asked", NODE)]) is bound, answer
-    assert bound or "MOOR-136" in answer["Error"]
+    cluster.server.pod = json.dumps(pod).encode()
+    cluster.server.claims["gpu-claim"] = json.dumps(claim(given=device, pod="asked")).encode()
+    refusal = bind(cluster.extender, "asked", NODE)
+    assert (cluster.server.bound == [("asked", NODE)]) is bound, refusal
+    assert bound or "MOOR-136" in refusal
 
 
 @pytest.mark.parametrize(
@@ -263,23 +239,13 @@ def test_a_bind_reads_the_claims_that_the_scheduler_has_just_allocated(device: s
     ],
 )
 def test_what_the_filter_cannot_foresee_is_named_once_and_refuses_no_node(request_: dict[str, Any], words: str) -> None:
-    cluster, said = Cluster(), list[str]()
-    asked = claim()
+    cluster, asked = Cluster(), claim()
     asked["spec"]["devices"]["requests"] = [{"name": "r", **request_}]
-    cluster.claims.put_claim(asked)
-    answers = replace(cluster.answers, undecided=lambda about, why: said.append(f"{about}: {why}"))
-    body = {
-        "metadata": {"name": "p", "namespace": "default", "uid": "p"},
-        "spec": {
-            "containers": [{"name": "c", "resources": {"claims": [{"name": "g"}]}}],
-            "resourceClaims": [{"name": "g", "resourceClaimName": "gpu-claim"}],
-        },
-    }
-    pod = msgspec.Raw(json.dumps(body).encode())
+    cluster.put(asked)
     for _ in range(2):
-        assert answers.filtered(Arguments(pod, None, [NODE])).NodeNames == [NODE]
-    assert len(said) == bool(words)
-    assert all(words in one and "(MOOR-627)" in one for one in said)
+        assert not cluster.refusal(1)
+    assert len(cluster.said) == bool(words)
+    assert all(words in one and "(MOOR-627)" in one for one in cluster.said)
 
 
 # A pod that the extender binds is admitted by the node, however late, twice or out of order it hears of anything.

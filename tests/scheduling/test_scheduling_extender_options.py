@@ -13,9 +13,7 @@ import yaml
 from tests.agent.pods.fault_injector import kubeconfig
 from tests.cli.command import mooring, options_of
 
-from mooring.cluster.extender.deciding import UnknownNodes
-from mooring.cluster.extender.options import FIELDS, KIND, ExtenderOptions
-from mooring.cluster.extender.scores import Weights
+from mooring.cluster.extender.options import FIELDS, KIND, ExtenderOptions, UnknownNodes, Weights
 from mooring.engine.core.errors import InputError
 from mooring.inputs.decoding.fields import within
 from mooring.service.options import Address, read_options
@@ -75,44 +73,52 @@ def test_every_field_is_read() -> None:
     assert found.weights == Weights(0, 0, 0, 1)
 
 
-def test_the_verb_checks_a_file(tmp_path: Path) -> None:
-    file = tmp_path / "extender.yaml"
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    made = tmp_path / "extender.yaml"
+    made.write_text(f"kind: {KIND}\n", encoding="utf-8")
+    return made
+
+
+def test_the_verb_checks_a_file(file: Path) -> None:
     file.write_text(f"kind: {KIND}\nlisten: 127.0.0.1:9999\n", encoding="utf-8")
     answer = mooring("extender", "--config", file, "--check")
     assert (answer.code, answer.out.count("127.0.0.1:9999")) == (0, 1)
-    file.write_text(f"kind: {KIND}\ntls:\n  certificate: a\n  keys: b\n", encoding="utf-8")
-    answer = mooring("extender", "--config", file, "--check", code=2)
-    assert answer.complaint.endswith(f"{file}:4:3: tls.keys: is not known; did you mean key?")
-    file.write_text("kind: Another\n", encoding="utf-8")
-    answer = mooring("extender", "--config", file, "--check", code=2)
-    assert KIND in answer.complaint
 
 
-def test_without_the_packages_of_the_extra_one_line_names_the_remedy(tmp_path: Path) -> None:
-    file = tmp_path / "extender.yaml"
-    file.write_text(f"kind: {KIND}\n", encoding="utf-8")
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (f"kind: {KIND}\ntls:\n  certificate: a\n  keys: b\n", ":4:3: tls.keys: is not known; did you mean key?"),
+        ("kind: Another\n", KIND),
+        (f"kind: {KIND}\nlease:\n  name: x\n", "namespace and name belong together"),
+        (f"kind: {KIND}\nwebhookAddress: 0.0.0.0:8889\n", "webhookAddress: needs a certificate"),
+    ],
+)
+def test_the_verb_names_what_is_wrong_with_a_file(file: Path, text: str, words: str) -> None:
+    file.write_text(text, encoding="utf-8")
+    assert words in mooring("extender", "--config", file, "--check", code=2).complaint
+
+
+def test_without_the_packages_of_the_extra_one_line_names_the_remedy(file: Path) -> None:
     code = (
         "import sys; sys.modules['lightkube'] = None; from mooring.command.main import run; "
         f"sys.exit(run(['extender', '--config', {str(file)!r}]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "pip install 'kube-mooring[kube]'" in done.stderr
 
 
-def test_a_kubeconfig_that_cannot_be_used_is_reported_before_anything_begins(tmp_path: Path) -> None:
-    file = tmp_path / "extender.yaml"
-    file.write_text(f"kind: {KIND}\n", encoding="utf-8")
-    answer = mooring("extender", "--config", file, "--kubeconfig", tmp_path / "none", code=2)
+def test_a_kubeconfig_that_cannot_be_used_is_reported_before_anything_begins(file: Path) -> None:
+    answer = mooring("extender", "--config", file, "--kubeconfig", file.parent / "none", code=2)
     assert "is not a usable kubeconfig" in answer.complaint
 
 
-def test_an_address_that_is_taken_is_reported_in_one_line(tmp_path: Path) -> None:
+def test_an_address_that_is_taken_is_reported_in_one_line(file: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        file = tmp_path / "extender.yaml"
         file.write_text(f"kind: {KIND}\nlisten: 127.0.0.1:{taken.getsockname()[1]}\n", encoding="utf-8")
-        answer = mooring("extender", "--config", file, "--kubeconfig", kubeconfig(tmp_path / "kubeconfig", 9))
+        answer = mooring("extender", "--config", file, "--kubeconfig", kubeconfig(file.parent / "kubeconfig", 9))
     assert answer.code == 2
     assert "cannot be listened on" in answer.complaint
 
@@ -165,9 +171,5 @@ def test_replicas_share_the_lease_and_a_configuration_that_can_be_read(deployed:
     (scheduler,) = [one["data"]["scheduler.yaml"] for one in documents if one["kind"] == "ConfigMap"]
     (told,) = yaml.safe_load(scheduler)["extenders"]
     assert float(told["httpTimeout"].removesuffix("s")) > options.request_time
-    assert {told[f"{name}Verb"] for name in ("filter", "prioritize", "preempt", "bind")} == {
-        "filter",
-        "prioritize",
-        "preempt",
-        "bind",
-    }
+    verbs = {"filter", "prioritize", "preempt", "bind"}
+    assert {told[f"{name}Verb"] for name in verbs} == verbs

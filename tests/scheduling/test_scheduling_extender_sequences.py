@@ -19,26 +19,25 @@ from tests.node.hotpluggable import pod
 from tests.patience import until
 from tests.scheduling.extender_cluster import (
     NODE,
-    Recorder,
     ask,
+    bind,
     facts_with,
     guaranteed,
-    no_cluster,
+    pod_body,
     pod_json,
+    publish,
+    question,
     ready_extender,
     started,
     state_of_node,
 )
 
-from mooring.cluster.extender.answers import Answers
 from mooring.cluster.extender.deciding import Decider, PossibleNodes, anonymous
-from mooring.cluster.extender.options import ExtenderOptions
+from mooring.cluster.extender.options import WEIGHTS
 from mooring.cluster.extender.pods import Seen, Shapes, seen_pod
-from mooring.cluster.extender.run import Extender, extender_with
-from mooring.cluster.extender.scores import Weights, quality_of
+from mooring.cluster.extender.run import Extender
+from mooring.cluster.extender.scores import quality_of
 from mooring.cluster.extender.view import ClusterView
-from mooring.cluster.extender.watches import facts_listener, state_listener
-from mooring.cluster.extender.wire import Arguments, decoded
 from mooring.engine.checkpoint.checksum import data_checksum
 from mooring.engine.core.config import CPU_HOTPLUG, KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.core.errors import InputError, KubeletCrashError
@@ -49,15 +48,20 @@ from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.shapes import shape_of, view_key
 from mooring.engine.kubelet.start import NotStarted, start_kubelet
 from mooring.explanations.why import Prediction, predicted
-from mooring.inputs.machines.compact import parse_compact
 from mooring.published.facts_document import digest_of, facts_document
 from mooring.published.objects import NodeFacts, NodeState, PodKey, state_document, state_of
 from mooring.published.observation import EngineObserver
 from mooring.published.possible_kubelets import UNJUDGED, UNPUBLISHED, UNREADABLE, NodeFaults, NodeKnowledge
 from mooring.published.restored import KnownKinds, NodeKind, kind_of, restored
 
-INFO = parse_compact("sockets=1 numa=2 cores=8 threads=1 memory=8Gi").info
-CONFIG = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0", eviction_hard={})
+FOUR = facts_with("sockets=1 numa=1 cores=4 threads=1 memory=8Gi")
+EIGHT = facts_with("sockets=1 numa=2 cores=8 threads=1 memory=8Gi", eviction_hard={})
+
+
+def usable(digest: str, facts: NodeFacts) -> NodeKind:
+    kind = kind_of(digest, facts)
+    assert isinstance(kind, NodeKind), kind
+    return kind
 
 
 @given(hardware(), configurations(), st.data())
@@ -131,10 +135,8 @@ def test_restored_node_decides_as_the_published(hard: Hardware, config: KubeletC
     "text", ["", "{", "null", '{"policyName":"none"}', '{"policyName":"static","checksum":1}', None]
 )
 def test_a_state_that_cannot_be_restored_is_a_reason(text: str | None) -> None:
-    facts = facts_with("sockets=1 numa=1 cores=4 threads=1 memory=8Gi")
-    kind = kind_of(digest_of(facts), facts)
-    assert isinstance(kind, NodeKind)
-    state = NodeState(NODE, digest_of(facts), StateTexts(text, None))
+    kind = usable(digest_of(FOUR), FOUR)
+    state = NodeState(NODE, digest_of(FOUR), StateTexts(text, None))
     found = restored(kind, state, {})
     assert isinstance(found, str)
     assert "\n" not in found
@@ -159,8 +161,7 @@ def test_devices_count_by_where_they_are_and_not_by_their_ids() -> None:
 
 def test_scores_prefer_one_numa_node_and_room_for_others() -> None:
     facts = facts_with("sockets=2 numa=2 cores=16 threads=1 memory=16Gi distances=10,32")
-    kind = kind_of("d", facts)
-    assert isinstance(kind, NodeKind)
+    kind = usable("d", facts)
 
     def judged(*running: Pod, asked: int) -> tuple[float, float]:
         kubelet = started(facts)
@@ -175,37 +176,27 @@ def test_scores_prefer_one_numa_node_and_room_for_others() -> None:
     assert judged(asked=4)[0] == 1.0
     assert judged(asked=10)[0] == pytest.approx(10 / 21)
     assert judged(asked=8)[1] > judged(guaranteed("first", 2), asked=10)[1]
-    assert Weights().score(quality_of(predicted(started(facts), guaranteed("x", 4))[0], "x", {})) <= 10
+    assert quality_of(predicted(started(facts), guaranteed("x", 4))[0], "x", {}).score(WEIGHTS) <= 10
 
 
 def test_a_state_of_thousands_of_bytes_that_says_the_same_again_changes_nothing() -> None:
-    facts = facts_with("sockets=1 numa=1 cores=4 threads=1 memory=8Gi")
     view = ClusterView(lambda: 0.0)
     assert view.outlook(NODE).trouble == UNPUBLISHED
-    view.put_facts(digest_of(facts), facts)
-    view.put_state(NODE, 1, state_of_node(facts, started(facts), sequence=1))
-    first = view.outlook(NODE)
-    view.put_state(NODE, 2, state_of_node(facts, started(facts), sequence=2))
+    first = publish(view, FOUR, {NODE: started(FOUR)}).outlook(NODE)
+    publish(view, FOUR, {NODE: started(FOUR)}, version=2)
     assert view.changed_nodes() == []
     assert view.outlook(NODE) is first
 
 
 def test_equal_nodes_share_their_outlook() -> None:
-    facts = facts_with("sockets=1 numa=1 cores=4 threads=1 memory=8Gi")
-    view = ClusterView(lambda: 0.0)
-    view.put_facts(digest_of(facts), facts)
-    for name in ("one", "two"):
-        kubelet, _ = started(facts).admit(guaranteed(f"on-{name}", 2))
-        view.put_state(name, 1, state_of_node(facts, kubelet, node=name))
+    nodes = {name: started(FOUR).admit(guaranteed(f"on-{name}", 2))[0] for name in ("one", "two")}
+    view = publish(ClusterView(lambda: 0.0), FOUR, nodes)
     assert view.outlook("one").views == view.outlook("two").views
 
 
 def test_states_that_are_too_old_say_nothing() -> None:
-    facts = facts_with("sockets=1 numa=1 cores=4 threads=1 memory=8Gi")
     now = [0.0]
-    view = ClusterView(lambda: now[0], longest_age=60)
-    view.put_facts(digest_of(facts), facts)
-    view.put_state(NODE, 1, state_of_node(facts, started(facts)))
+    view = publish(ClusterView(lambda: now[0], longest_age=60), FOUR, {NODE: started(FOUR)})
     assert not view.outlook(NODE).trouble
     now[0] = 61.0
     assert "too old" in view.outlook(NODE).trouble
@@ -216,11 +207,10 @@ def test_states_that_are_too_old_say_nothing() -> None:
 def test_outlooks_on_many_nodes_are_those_on_each(standing: str, is_known: bool, later: float) -> None:
     facts, now = facts_with("sockets=1 numa=1 cores=8 threads=1 memory=8Gi"), [0.0]
     view = ClusterView(lambda: now[0], longest_age=60)
-    view.put_facts(digest_of(facts), facts)
     asked, other = guaranteed("asked", 3), guaranteed("other", 2)
     for number, name in enumerate(("one", "two", "three")):
         now[0] = 20.0 * number
-        view.put_state(name, 1, state_of_node(facts, started(facts), node=name))
+        publish(view, facts, {name: started(facts)})
         if is_known:
             view.outlook(name)
     if standing == "bound":
@@ -237,11 +227,8 @@ def test_outlooks_on_many_nodes_are_those_on_each(standing: str, is_known: bool,
 @settings(max_examples=40, deadline=None)
 def test_what_was_said_before_any_deltas_is_what_would_be_said_afresh(data: st.DataObject) -> None:
     facts, names = facts_with("sockets=1 numa=2 cores=8 threads=1 memory=8Gi"), ["one", "two", "three", "unknown"]
-    view, kubelets = ClusterView(lambda: 0.0), {name: started(facts) for name in names[:3]}
-    view.put_facts(digest_of(facts), facts)
-    answers = Answers(view, Decider(), Weights(), Shapes())
-    for name in names[:2]:
-        view.put_state(name, 0, state_of_node(facts, kubelets[name], node=name))
+    kubelets, extender = {name: started(facts) for name in names[:3]}, ready_extender()
+    view = publish(extender.view, facts, {name: kubelets[name] for name in names[:2]}, version=0)
     bound: dict[str, str] = {}
     for step in range(1, data.draw(st.integers(2, 12), "steps")):
         name, uid = data.draw(st.sampled_from(names[:3])), f"pod-{step}"
@@ -258,30 +245,27 @@ def test_what_was_said_before_any_deltas_is_what_would_be_said_afresh(data: st.D
             name = bound.pop(uid)
             kubelets[name] = kubelets[name].without([uid]) if uid in kubelets[name].node.active else kubelets[name]
         elif what == "publishes":
-            view.put_state(name, step, state_of_node(facts, kubelets[name], node=name, sequence=step))
+            publish(view, facts, {name: kubelets[name]}, step)
         elif what == "waits":
             view.put_pod(Seen(guaranteed(uid, 2), nominated=name))
         elif what == "forgets":
             view.drop_state(name)
         asked = guaranteed("asked", data.draw(st.integers(1, 7), "asked"))
-        question = json.dumps({"Pod": json.loads(pod_json(Seen(asked))), "NodeNames": names}).encode()
-        arguments, shape = decoded(question, Arguments), shape_of(seen_pod(pod_json(Seen(asked)), Shapes()).pod)
+        body = json.dumps({"Pod": json.loads(pod_json(Seen(asked))), "NodeNames": names}).encode()
+        shape = shape_of(seen_pod(pod_json(Seen(asked)), Shapes()).pod)
         outlooks = [PossibleNodes().of(view.situation(one, asked)) for one in names]
-        filtered, scores = answers.filtered(arguments), answers.prioritized(arguments)
-        said = {**filtered.FailedNodes, **filtered.FailedAndUnresolvableNodes}
+        (_, filtered), (_, scores) = ask(extender, "/filter", body), ask(extender, "/prioritize", body)
+        said = {**filtered["FailedNodes"], **filtered["FailedAndUnresolvableNodes"]}
         afresh = [Decider().verdict(one, shape) for one in outlooks]
         assert [said.get(one, "") for one in names] == [one.reason for one in afresh]
-        assert [one in filtered.FailedAndUnresolvableNodes for one in names] == [one.hopeless for one in afresh]
+        assert [one in filtered["FailedAndUnresolvableNodes"] for one in names] == [one.hopeless for one in afresh]
         merits = [Decider().merit(one, shape) for one in outlooks]
-        assert [one.Score for one in scores] == [0 if one is None else Weights().score(one) for one in merits]
+        assert [one["Score"] for one in scores] == [0 if one is None else one.score(WEIGHTS) for one in merits]
+    extender.stop()
 
 
 def test_outlooks_are_not_made_when_the_time_is_over() -> None:
-    facts = facts_with("sockets=1 numa=1 cores=4 threads=1 memory=8Gi")
-    view = ClusterView(lambda: 0.0)
-    view.put_facts(digest_of(facts), facts)
-    for name in ("made", "open"):
-        view.put_state(name, 1, state_of_node(facts, started(facts), node=name))
+    view = publish(ClusterView(lambda: 0.0), FOUR, {name: started(FOUR) for name in ("made", "open")})
     known = view.outlook("made")
     assert view.outlooks(["open", "made"], guaranteed("asked", 1), lambda: False) == [None, known]
 
@@ -291,26 +275,19 @@ def test_outlooks_are_not_made_when_the_time_is_over() -> None:
 )
 def test_a_pod_whose_resize_is_on_its_way_counts_with_what_is_allocated(allocated: str, is_admitted: bool) -> None:
     facts = facts_with("sockets=1 numa=1 cores=8 threads=1 memory=16Gi")
-    resources = {name: {"cpu": "4", "memory": "1Gi"} for name in ("requests", "limits")}
-    status = [{"name": "c0", "allocatedResources": {"cpu": allocated, "memory": "1Gi"}}]
-    obj = {
-        "metadata": {"name": "resized", "namespace": "", "uid": "resized"},
-        "spec": {"nodeName": NODE, "containers": [{"name": "c0", "resources": resources}]},
-        "status": {"phase": "Running", "qosClass": "Guaranteed", "containerStatuses": status},
-    }
+    obj, amounts = pod_body("resized", "4", node=NODE), {"cpu": allocated, "memory": "1Gi"}
+    obj["status"] |= {"phase": "Running", "containerStatuses": [{"name": "a", "allocatedResources": amounts}]}
     kubelet, _ = started(facts).admit(guaranteed("resized", 2))
     view = ClusterView(lambda: 0.0)
-    view.put_facts(digest_of(facts), facts)
     view.put_pod(seen_pod(json.dumps(obj).encode(), Shapes()))
-    view.put_state(NODE, 1, state_of_node(facts, kubelet))
+    publish(view, facts, {NODE: kubelet})
     asked = guaranteed("asked", 5)
     assert Decider().answer(view.outlook(NODE, asked), shape_of(asked)).admitted is is_admitted
 
 
 def published() -> Kubelet:
     """Return a node that has lost a CPU of a pod: another one stands in."""
-    start = start_kubelet(INFO, CONFIG, MooringConfig(frozenset({CPU_HOTPLUG})), StateTexts())
-    assert isinstance(start, Kubelet)
+    start = started(replace(EIGHT, mooring=MooringConfig(frozenset({CPU_HOTPLUG}))))
     kubelet, decision = start.admit(pod(2))
     assert decision.admitted
     kubelet, change = kubelet.offline(1 << min(decision.containers["a"].cpus))
@@ -323,8 +300,7 @@ def test_the_node_that_is_predicted_has_the_same_cpus() -> None:
     seen = EngineObserver("n").observe(kubelet)
     state = state_of(state_document(seen.state))
     assert state == seen.state
-    kind = kind_of(seen.state.facts, seen.facts)
-    assert isinstance(kind, NodeKind)
+    kind = usable(seen.state.facts, seen.facts)
     found = restored(kind, state, dict(kubelet.node.active))
     assert not isinstance(found, str)
     # Without resizes no state file keeps what containers got at first.
@@ -335,17 +311,14 @@ def test_the_node_that_is_predicted_has_the_same_cpus() -> None:
 
 
 def test_a_state_without_offline_cpus_says_nothing_of_them() -> None:
-    start = start_kubelet(INFO, CONFIG, MooringConfig(), StateTexts())
-    assert isinstance(start, Kubelet)
-    spec = state_document(EngineObserver("n").observe(start).state)["spec"]
+    spec = state_document(EngineObserver("n").observe(started(EIGHT)).state)["spec"]
     assert not {"offline", "displaced"} & spec.keys()
 
 
 def test_a_state_of_another_extension_is_a_reason() -> None:
     kubelet = published()
     seen = EngineObserver("n").observe(kubelet)
-    without = kind_of("0", type(seen.facts)(seen.facts.machine, seen.facts.config, MooringConfig()))
-    assert isinstance(without, NodeKind)
+    without = usable("0", replace(seen.facts, mooring=MooringConfig()))
     found = restored(without, seen.state, {})
     assert isinstance(found, str)
     assert CPU_HOTPLUG in found
@@ -371,6 +344,8 @@ FACTS = facts_with(
 LYING = replace(FACTS, machine=replace(FACTS.machine, memory_capacity=FACTS.machine.memory_capacity + 1))
 """Facts by which the tests know the node about which the engine fails."""
 NAMES = ("good-1", "lying", "good-2")
+MOST = "36Gi"
+"""Memory that no single NUMA node has."""
 
 
 def forged(change: Callable[[dict[str, Any]], None]) -> tuple[str, msgspec.Raw]:
@@ -384,14 +359,6 @@ def forged(change: Callable[[dict[str, Any]], None]) -> tuple[str, msgspec.Raw]:
     return name, msgspec.Raw(json.dumps({**document, "metadata": {"name": name}, "spec": spec}).encode())
 
 
-def question(memory: str = "36Gi", cpus: str = "2", uid: str = "asked", **more: Any) -> bytes:
-    amounts = {"cpu": cpus, "memory": memory}
-    containers = [{"name": "a", "resources": {"requests": amounts, "limits": amounts}}]
-    pod = {"metadata": {"name": uid, "namespace": "default", "uid": uid}, "spec": {"containers": containers}}
-    pod["status"] = {"qosClass": "Guaranteed", "phase": "Pending"}
-    return json.dumps({"Pod": pod, **more}).encode()
-
-
 @pytest.fixture
 def said() -> list[tuple[str, str]]:
     return []
@@ -399,12 +366,10 @@ def said() -> list[tuple[str, str]]:
 
 @pytest.fixture
 def extender(said: list[tuple[str, str]]) -> Iterator[Extender]:
-    made = ready_extender(server=Recorder())
+    made = ready_extender()
     made.view.faults = NodeFaults(lambda about, problem: said.append((about, problem)))
     for name in NAMES:
-        facts = LYING if name == "lying" else FACTS
-        made.view.put_facts(digest_of(facts), facts)
-        made.view.put_state(name, 1, state_of_node(facts, started(FACTS), node=name))
+        publish(made.view, LYING if name == "lying" else FACTS, {name: started(FACTS)})
     yield made
     made.stop()
 
@@ -429,22 +394,21 @@ def test_facts_with_a_numa_node_renamed_are_no_node_and_the_others_are_answered(
         content["machine"]["topology"][1]["node_id"] = 2
 
     name, item = forged(rename)
-    facts_listener(extender.view, lambda _about, _problem: None).changed(item)
+    extender.followers[0].listener.changed(item)
     state = replace(state_of_node(FACTS, started(FACTS), node="lying"), facts=name)
     extender.view.put_state("lying", 2, state)
-    status, answer = ask(extender, "/filter", question(cpus=cpus, NodeNames=NAMES))
+    status, answer = ask(extender, "/filter", question(cpus, MOST, NodeNames=NAMES))
     assert status == 200
     assert {"good-1", "good-2"} <= set(answer["NodeNames"])
     assert ("lying" in answer["NodeNames"]) is (cpus == "100m"), "as of every node of which nothing is known"
-    assert ask(extender, "/prioritize", question(cpus=cpus, NodeNames=NAMES))[0] == 200
+    assert ask(extender, "/prioritize", question(cpus, MOST, NodeNames=NAMES))[0] == 200
 
 
 def test_a_state_with_other_numa_nodes_than_its_facts_is_refused_with_the_cause() -> None:
     machine, state = FACTS.machine, state_of_node(FACTS, started(FACTS))
     renamed = (machine.topology[0], replace(machine.topology[1], node_id=2))
     facts = replace(FACTS, machine=replace(machine, topology=renamed))
-    kind = kind_of("digest", facts)
-    assert isinstance(kind, NodeKind)
+    kind = usable("digest", facts)
     assert restored(kind, state, {}) == "its memory manager has NUMA nodes 0, 1, its facts 0, 2"
 
 
@@ -453,15 +417,14 @@ def test_where_the_engine_fails_about_one_node_every_other_is_filtered_scored_an
 ) -> None:
     monkeypatch.setattr("mooring.cluster.extender.deciding.predicted", failing)
     for _ in range(2):
-        status, answer = ask(extender, "/filter", question(NodeNames=NAMES))
+        status, answer = ask(extender, "/filter", question("2", MOST, NodeNames=NAMES))
         assert (status, answer["NodeNames"]) == (200, ["good-1", "good-2"])
         assert answer["FailedAndUnresolvableNodes"] == {"lying": f"mooring: {UNJUDGED}"}
-    status, scores = ask(extender, "/prioritize", question(NodeNames=NAMES))
+    status, scores = ask(extender, "/prioritize", question("2", MOST, NodeNames=NAMES))
     assert (status, [one["Score"] > 0 for one in scores]) == (200, [True, False, True])
     extender.view.put_pod(Seen(guaranteed("bound", 2)))
     for name, why in (("lying", f"mooring: {UNJUDGED}"), ("good-1", "")):
-        asked = {"PodName": "bound", "PodNamespace": "default", "PodUID": "bound", "Node": name}
-        assert ask(extender, "/bind", json.dumps(asked).encode()) == (200, {"Error": why})
+        assert bind(extender, "bound", name) == why
     assert said == [("lying", f"{UNJUDGED}: KeyError in failing: 2")], "once for the node and the cause"
     assert "mooring_extender_unjudged 4.0" in ask(extender, "/metrics", b"", "GET")[1]
 
@@ -476,21 +439,20 @@ def test_where_the_engine_fails_about_the_victims_of_one_node_those_of_the_other
 
     monkeypatch.setattr("mooring.cluster.extender.answers.admit", odd)
     proposed: dict[str, Any] = {name: {"Pods": [], "NumPDBViolations": 0} for name in NAMES}
-    status, answer = ask(extender, "/preempt", question(NodeNameToMetaVictims=proposed))
+    status, answer = ask(extender, "/preempt", question("2", MOST, NodeNameToMetaVictims=proposed))
     assert (status, set(answer["NodeNameToMetaVictims"])) == (200, {"good-1", "good-2"})
 
 
 def test_the_predicting_thread_outlives_a_bad_node(
     said: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = extender_with(ExtenderOptions(), no_cluster, lambda about, problem: said.append((about, problem)))
+    made = ready_extender(report=lambda about, problem: said.append((about, problem)))
     monkeypatch.setattr("mooring.cluster.extender.deciding.view_key", broken)
-    made.view.put_facts(digest_of(FACTS), FACTS)
-    made.view.put_state("lying", 1, state_of_node(FACTS, started(FACTS), node="lying"))
+    publish(made.view, FACTS, {"lying": started(FACTS)})
     made.start()
     until(lambda: any(about == "lying" for about, _ in said), "the fault is told")
     monkeypatch.undo()
-    made.view.put_state("good", 1, state_of_node(FACTS, started(FACTS), node="good"))
+    publish(made.view, FACTS, {"good": started(FACTS)})
     until(lambda: not made.view.changed_nodes(), "the other node is predicted")
     assert made.view.outlook("good").kind is not None
     assert made.view.outlook("lying").trouble == UNJUDGED
@@ -498,9 +460,7 @@ def test_the_predicting_thread_outlives_a_bad_node(
 
 
 def test_an_extender_that_cannot_predict_says_that_it_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = extender_with(ExtenderOptions(), no_cluster, lambda _about, _problem: None)
-    for follower in made.followers:
-        follower.has_listed.set()
+    made = ready_extender()
     monkeypatch.setattr(ClusterView, "changed_nodes", broken)
     made.start()
     until(made.failing.is_set, "the round has failed")
@@ -513,13 +473,13 @@ def test_an_extender_that_cannot_predict_says_that_it_is_not_ready(monkeypatch: 
 
 def test_an_object_at_which_a_reader_fails_is_that_nodes_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    view = ClusterView(lambda: 0.0, faults=NodeFaults(lambda about, _problem: said.append(about)))
+    facts, states, _ = ready_extender(report=lambda about, _problem: said.append(about)).followers
     name, item = forged(lambda _content: None)
     monkeypatch.setattr("mooring.cluster.extender.watches.facts_of", broken)
-    facts_listener(view, lambda _about, _problem: None).changed(item)
+    facts.listener.changed(item)
     monkeypatch.setattr("mooring.cluster.extender.watches.state_of", broken)
     state = state_document(state_of_node(FACTS, started(FACTS), node="lying"))
-    state_listener(view, lambda _about, _problem: None).listed(iter([[msgspec.Raw(msgspec.json.encode(state))]]))
+    states.listener.listed(iter([[msgspec.Raw(msgspec.json.encode(state))]]))
     assert said == [f"NodeFacts {name}", "lying"]
 
 
@@ -553,9 +513,8 @@ def test_facts_beyond_any_machine_are_refused_before_objects_are_made(
     for reader in ("parse_machine_info", "kubelet_config"):
         monkeypatch.setattr(f"mooring.published.facts_document.{reader}", lambda *_, **__: made.append(what))
     said: list[str] = []
-    view = ClusterView(lambda: 0.0)
     name, item = forged(BOUNDS[what])
-    facts_listener(view, lambda _about, problem: said.append(problem)).changed(item)
+    ready_extender(report=lambda _about, problem: said.append(problem)).followers[0].listener.changed(item)
     assert made == []
     assert [problem.startswith(f"NodeFacts {name}: spec.content: ") for problem in said] == [True]
 
@@ -600,8 +559,7 @@ def test_facts_that_a_state_no_longer_refers_to_count_as_spare(monkeypatch: pyte
 
 @pytest.mark.parametrize("cell", [-1, 5, 2**31])
 def test_a_state_whose_memory_is_grouped_with_numa_nodes_of_no_machine_is_refused(cell: int) -> None:
-    kind, state = kind_of("digest", FACTS), state_of_node(FACTS, started(FACTS))
-    assert isinstance(kind, NodeKind)
+    kind, state = usable("digest", FACTS), state_of_node(FACTS, started(FACTS))
     outer = json.loads(state.files.memory or "")
     text = outer["data"].replace('"cells":[1]', f'"cells":[1,{cell}]')
     assert text != outer["data"]

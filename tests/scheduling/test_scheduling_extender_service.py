@@ -18,16 +18,18 @@ from msgspec import structs
 from tests.patience import until
 from tests.scheduling.extender_cluster import (
     NODE,
-    PATIENT,
     Recorder,
     ask,
     asking,
+    bind,
     facts_with,
     guaranteed,
-    no_cluster,
+    pod_body,
+    pod_json,
+    publish,
+    question,
     ready_extender,
     started,
-    state_of_node,
 )
 from tests.service.otlp_receiver import attributes, receiving
 
@@ -35,15 +37,11 @@ from mooring.cluster.extender.binding import Binder
 from mooring.cluster.extender.deciding import Decider, NodeVerdict
 from mooring.cluster.extender.options import ExtenderOptions
 from mooring.cluster.extender.pods import Seen, Shapes, seen_pod
-from mooring.cluster.extender.run import Extender, extender_with, take_part
+from mooring.cluster.extender.run import Extender, take_part
 from mooring.cluster.extender.view import ClusterView
 from mooring.cluster.extender.wire import BindAnswer, BindArguments
-from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod, QoS
-from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.shapes import shape_of
-from mooring.published.facts_document import digest_of
-from mooring.published.objects import NodeFacts
 from mooring.service.apiserver import ClusterError
 from mooring.service.lease import Election, Lease
 from mooring.service.logs import open_traces
@@ -62,11 +60,6 @@ def recorded(name: str) -> dict[str, Any]:
     return found
 
 
-def published(extender: Extender, name: str, kubelet: Kubelet, facts: NodeFacts = FACTS, version: int = 1) -> None:
-    extender.view.put_facts(digest_of(facts), facts)
-    extender.view.put_state(name, version, state_of_node(facts, kubelet, node=name))
-
-
 @pytest.fixture
 def server() -> Recorder:
     return Recorder()
@@ -76,23 +69,9 @@ def server() -> Recorder:
 def extender(server: Recorder) -> Iterator[Extender]:
     made = ready_extender(server=server)
     full, _ = started(FACTS).admit(guaranteed("full", 31, 31))
-    published(made, "node-a", started(FACTS))
-    published(made, "node-b", full)
-    published(made, "node-c", started(FACTS))
+    publish(made.view, FACTS, {"node-a": started(FACTS), "node-b": full, "node-c": started(FACTS)})
     yield made
     made.stop()
-
-
-def pod_body(uid: str, cpus: str, priority: int = 0) -> dict[str, Any]:
-    amounts = {"cpu": cpus, "memory": "1Gi"}
-    return {
-        "metadata": {"name": uid, "namespace": "default", "uid": uid},
-        "spec": {
-            "priority": priority,
-            "containers": [{"name": "a", "resources": {"requests": amounts, "limits": amounts}}],
-        },
-        "status": {"qosClass": "Guaranteed", "phase": "Pending"},
-    }
 
 
 def body(**members: object) -> bytes:
@@ -135,8 +114,7 @@ def test_recorded_preempt_is_answered_with_uids_in_both_forms(extender: Extender
     # A pod of 40 CPUs never fits one of two NUMA nodes with 32.
     assert answer == {"NodeNameToMetaVictims": {}}
     wide = facts_with("sockets=2 numa=2 cores=64 threads=1 memory=64Gi")
-    for name in NAMES:
-        published(extender, name, started(wide), wide, version=2)
+    publish(extender.view, wide, dict.fromkeys(NAMES, started(wide)), version=2)
     _, answer = ask(extender, "/preempt", sent["request_raw"].encode())
     assert set(answer["NodeNameToMetaVictims"]) == set(proposed)
     assert all(set(one["Pods"][0]) == {"UID"} for one in answer["NodeNameToMetaVictims"].values())
@@ -150,17 +128,10 @@ def test_recorded_bind_binds(extender: Extender, server: Recorder) -> None:
     assert server.bound == [(asked["PodUID"], asked["Node"])]
 
 
-def bind(extender: Extender, uid: str, node: str) -> str:
-    _, answer = ask(extender, "/bind", body(PodName=uid, PodNamespace="default", PodUID=uid, Node=node))
-    return str(answer["Error"])
-
-
 def test_a_bind_that_would_be_refused_by_the_node_is_refused_here(extender: Extender, server: Recorder) -> None:
-    for uid in ("one", "two"):
+    for uid in ("one", "two", "three"):
         extender.view.put_pod(Seen(guaranteed(uid, 20)))
-    extender.view.put_pod(Seen(guaranteed("three", 20)))
-    assert bind(extender, "one", "node-a") == ""
-    assert bind(extender, "two", "node-a") == ""
+    assert bind(extender, "one", "node-a") == bind(extender, "two", "node-a") == ""
     assert "MOOR-103" in bind(extender, "three", "node-a")
     assert server.bound == [("one", "node-a"), ("two", "node-a")]
 
@@ -179,12 +150,6 @@ def places(extender: Extender, uid: str) -> list[str]:
     return [name for name in NAMES if uid in extender.view.pods_on(name)]
 
 
-def bound_body(uid: str, node: str) -> bytes:
-    content = pod_body(uid, "20")
-    content["spec"]["nodeName"] = node
-    return json.dumps(content).encode()
-
-
 @pytest.mark.parametrize("is_shown", [False, True])
 @pytest.mark.parametrize("again", ["node-a", "node-c"])
 def test_a_bind_whose_answer_was_lost_counts_where_it_was_made_when_the_scheduler_tries_again(
@@ -195,7 +160,7 @@ def test_a_bind_whose_answer_was_lost_counts_where_it_was_made_when_the_schedule
     assert bind(extender, "one", "node-a") == "mooring: timed out"
     if is_shown:
         extender.view.put_pod(Seen(guaranteed("one", 20), "node-a"))
-    server.pod = bound_body("one", "node-a")
+    server.pod = pod_json(Seen(guaranteed("one", 20), "node-a"))
     server.error = ClusterError("already assigned", code=409)
     assert bind(extender, "one", again) == "mooring: the pod is already bound to node node-a"
     assert places(extender, "one") == ["node-a"]
@@ -204,10 +169,10 @@ def test_a_bind_whose_answer_was_lost_counts_where_it_was_made_when_the_schedule
 @pytest.mark.parametrize(
     ("stored", "place"),
     [
-        (bound_body("one", "node-a"), ["node-a"]),
-        (bound_body("one", "node-c"), ["node-c"]),
-        (bound_body("one", ""), []),
-        (json.dumps(pod_body("two", "20")).encode(), []),
+        (pod_json(Seen(guaranteed("one", 20), "node-a")), ["node-a"]),
+        (pod_json(Seen(guaranteed("one", 20), "node-c")), ["node-c"]),
+        (pod_json(Seen(guaranteed("one", 20))), []),
+        (pod_json(Seen(guaranteed("two", 20))), []),
         (b"unreadable", ["node-a"]),
     ],
     ids=["there", "elsewhere", "waiting", "another", "unknown"],
@@ -246,7 +211,7 @@ def test_nothing_is_reserved_for_a_pod_that_was_deleted_while_it_was_being_bound
     server = Deleting(ClusterError("conflict", code=409), pod=json.dumps(pod_body("one", "20")).encode())
     extender = ready_extender(server=server)
     server.view = extender.view
-    published(extender, "node-a", started(FACTS))
+    publish(extender.view, FACTS, {"node-a": started(FACTS)})
     assert bind(extender, "one", "node-a") == "mooring: conflict"
     assert extender.view.pods_on("node-a") == {}
     extender.stop()
@@ -265,29 +230,33 @@ def test_a_pod_that_came_and_went_unnamed_is_reserved_for_while_a_state_of_that_
     assert view.counts()["pods"] == (1 if after < 60 else 0)
 
 
-def test_a_filter_waits_for_its_turn_while_pods_are_being_bound(
-    server: Recorder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun, may_go, send = threading.Event(), threading.Event(), server.bind
+class Slow(Recorder):
+    """Lets the bind of the pod ``first`` wait until it may go."""
 
-    def slowly(asked: BindArguments) -> None:
-        begun.set()
-        assert may_go.wait(60)
-        send(asked)
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.may_go = threading.Event(), threading.Event()
 
-    monkeypatch.setattr(server, "bind", slowly)
+    def bind(self, asked: BindArguments) -> None:
+        if asked.PodUID == "first":
+            self.begun.set()
+            assert self.may_go.wait(60)
+        super().bind(asked)
+
+
+def test_a_filter_waits_for_its_turn_while_pods_are_being_bound() -> None:
+    server = Slow()
     made = ready_extender(structs.replace(ExtenderOptions(), requests_at_once=1), server)
-    published(made, "node-a", started(FACTS))
-    made.view.put_pod(Seen(guaranteed("one", 2)))
-    question = body(Pod=pod_body("two", "2"), NodeNames=["node-a"])
+    publish(made.view, FACTS, {"node-a": started(FACTS)})
+    made.view.put_pod(Seen(guaranteed("first", 2)))
 
     async def both() -> tuple[int, int]:
-        asked = body(PodName="one", PodNamespace="default", PodUID="one", Node="node-a")
+        asked = body(PodName="first", PodNamespace="default", PodUID="first", Node="node-a")
         binding = asyncio.create_task(asking(made, "/bind", asked))
-        await asyncio.to_thread(begun.wait, 60)
-        filtering = asyncio.create_task(asking(made, "/filter", question))
+        await asyncio.to_thread(server.begun.wait, 60)
+        filtering = asyncio.create_task(asking(made, "/filter", question("2", NodeNames=["node-a"])))
         await asyncio.sleep(0)
-        may_go.set()
+        server.may_go.set()
         return (await binding)[0], (await filtering)[0]
 
     assert asyncio.run(both()) == (200, 200)
@@ -295,12 +264,12 @@ def test_a_filter_waits_for_its_turn_while_pods_are_being_bound(
 
 
 def test_reasons_are_equal_for_equal_causes_and_tell_whether_removing_pods_helps(extender: Extender) -> None:
-    _, answer = ask(extender, "/filter", body(Pod=pod_body("p", "33"), NodeNames=[*NAMES, "node-x"]))
+    _, answer = ask(extender, "/filter", question("33", NodeNames=[*NAMES, "node-x"]))
     hopeless = answer["FailedAndUnresolvableNodes"]
     assert answer["FailedNodes"] == {}
     assert len({hopeless[name] for name in ("node-a", "node-c")}) == 1
     assert hopeless["node-x"] == "mooring: the node has not published its state"
-    _, answer = ask(extender, "/filter", body(Pod=pod_body("p", "20"), NodeNames=list(NAMES)))
+    _, answer = ask(extender, "/filter", question("20", NodeNames=NAMES))
     assert list(answer["FailedNodes"]) == ["node-b"]
 
 
@@ -310,34 +279,27 @@ def test_reasons_are_equal_for_equal_causes_and_tell_whether_removing_pods_helps
 def test_what_is_said_about_nodes_of_which_nothing_is_known(unknown: str, exclusive: bool, shared: bool) -> None:
     made = ready_extender(read_options({"unknownNodes": unknown}, ExtenderOptions))
     for cpus, wanted in (("2", exclusive), ("1500m", shared)):
-        _, answer = ask(made, "/filter", body(Pod=pod_body("p", cpus), NodeNames=["nobody"]))
+        _, answer = ask(made, "/filter", question(cpus, NodeNames=["nobody"]))
         assert (answer["NodeNames"] == ["nobody"]) is wanted
     made.stop()
 
 
-def test_only_pods_that_get_something_wait_for_one_another_on_a_node(
-    extender: Extender, server: Recorder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun, may_go, send = threading.Event(), threading.Event(), server.bind
-
-    def slowly(asked: BindArguments) -> None:
-        if asked.PodUID == "first":
-            begun.set()
-            assert may_go.wait(60)
-        send(asked)
-
-    monkeypatch.setattr(server, "bind", slowly)
+def test_only_pods_that_get_something_wait_for_one_another_on_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Slow()
+    extender = ready_extender(server=server)
+    publish(extender.view, FACTS, {name: started(FACTS) for name in ("node-a", "node-c")})
     monkeypatch.setattr("mooring.cluster.extender.binding._WAIT", 0.1)
     for uid in ("first", "pinned"):
         extender.view.put_pod(Seen(guaranteed(uid, 2)))
     extender.view.put_pod(Seen(replace(guaranteed("plain", 2), qos=QoS.BURSTABLE)))
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(bind, extender, "first", "node-a")
-        assert begun.wait(60)
+        assert server.begun.wait(60)
         assert bind(extender, "pinned", "node-a") == "mooring: other pods are being bound to the node"
         assert bind(extender, "plain", "node-a") == bind(extender, "pinned", "node-c") == ""
-        may_go.set()
+        server.may_go.set()
         assert first.result() == ""
+    extender.stop()
     assert server.bound == [("plain", "node-a"), ("pinned", "node-c"), ("first", "node-a")]
 
 
@@ -351,9 +313,9 @@ def test_preemption_adds_the_victims_without_which_the_pod_would_be_refused(exte
     small = replace(guaranteed("small", 1), priority=0)
     kubelet, _ = kubelet.admit(small)
     extender.view.put_pod(Seen(small, "node-a"))
-    published(extender, "node-a", kubelet, version=2)
+    publish(extender.view, FACTS, {"node-a": kubelet}, version=2)
     proposed = {"node-a": {"Pods": [{"UID": "small"}], "NumPDBViolations": 3}}
-    asked = body(Pod=pod_body("high", "28", 10), NodeNameToVictims=None, NodeNameToMetaVictims=proposed)
+    asked = question("28", priority=10, NodeNameToVictims=None, NodeNameToMetaVictims=proposed)
     _, answer = ask(extender, "/preempt", asked)
     found = answer["NodeNameToMetaVictims"]["node-a"]
     assert found["NumPDBViolations"] == 3
@@ -364,11 +326,9 @@ def test_room_made_for_a_pod_is_not_given_to_one_of_lower_priority(extender: Ext
     extender.view.put_pod(Seen(guaranteed("other", 25), "node-a"))
     waiting = replace(guaranteed("high", 25), priority=10)
     extender.view.put_pod(Seen(waiting, nominated="node-a"))
-    question = {"NodeNames": ["node-a"]}
-    _, answer = ask(extender, "/filter", body(Pod=pod_body("low", "25"), **question))
-    assert answer["NodeNames"] == []
-    _, answer = ask(extender, "/filter", body(Pod=pod_body("high", "25", 10), **question))
-    assert answer["NodeNames"] == ["node-a"]
+    for uid, priority, nodes in (("low", 0, []), ("high", 10, ["node-a"])):
+        _, answer = ask(extender, "/filter", question("25", uid=uid, priority=priority, NodeNames=["node-a"]))
+        assert answer["NodeNames"] == nodes
 
 
 @pytest.mark.parametrize("path", ["/filter", "/prioritize", "/preempt", "/bind"])
@@ -393,7 +353,7 @@ def test_before_everything_was_listed_nobody_is_told_anything(extender: Extender
     extender.followers[0].has_listed.clear()
     assert ask(extender, "/readyz", b"", "GET")[0] == 503
     assert ask(extender, "/healthz", b"", "GET")[0] == 200
-    _, answer = ask(extender, "/filter", body(Pod=pod_body("p", "2"), NodeNames=["node-a"]))
+    _, answer = ask(extender, "/filter", question("2", NodeNames=["node-a"]))
     assert answer["Error"].startswith("mooring: the extender has not yet listed")
     assert not answer["NodeNames"]
     assert bind(extender, "p", "node-a").startswith("mooring: the extender has not yet listed")
@@ -428,13 +388,12 @@ def test_a_pod_is_read_alike_whether_one_like_it_was_read_before_or_not(change: 
 
 
 def test_what_is_known_is_answered_without_the_engines_thread(extender: Extender) -> None:
-    asked = body(Pod=pod_body("p", "20"), NodeNames=["node-a", "node-b"])
-    good = body(Pod=pod_body("p", "20"), NodeNames=["node-a"])
+    asked, good = (question("20", NodeNames=nodes) for nodes in (["node-a", "node-b"], ["node-a"]))
     before = ask(extender, "/filter", asked), ask(extender, "/prioritize", good)
     extender.service.close()
     assert (ask(extender, "/filter", asked), ask(extender, "/prioritize", good)) == before
     with pytest.raises(RuntimeError):
-        ask(extender, "/filter", body(Pod=pod_body("p", "19"), NodeNames=["node-b"]))
+        ask(extender, "/filter", question("19", NodeNames=["node-b"]))
 
 
 # A replica that takes over knows what the one before has bound; only the leader is ready.
@@ -457,42 +416,27 @@ class OneLease:
         self.lease = lease
 
 
-class Server:
+class Server(Recorder):
     """An API server whose pods the watch has not shown yet."""
 
-    def __init__(self) -> None:
-        self.bound: dict[str, str] = {}
+    def __init__(self, *bound: str) -> None:
+        super().__init__()
+        self.bound = [(uid, NODE) for uid in bound]
         self.reads = 0
         self.fails = False
         self.meanwhile: Callable[[], object] = lambda: None
         """Happens after the pods of a node were read and before the answer arrives."""
 
     def read_pod(self, _namespace: str, name: str) -> bytes:
-        return pod_json(name, self.bound.get(name, ""))
-
-    def read_claim(self, namespace: str, name: str) -> bytes:
-        raise ClusterError(f"claims do not count here: {namespace}/{name}")
+        return pod_json(Seen(guaranteed(name, 2), dict(self.bound).get(name, "")))
 
     def pods_on(self, node: str) -> list[msgspec.Raw]:
         self.reads += 1
         if self.fails:
             raise ClusterError("away")
-        found = [msgspec.Raw(pod_json(name, where)) for name, where in self.bound.items() if where == node]
+        found = [msgspec.Raw(self.read_pod("", name)) for name, where in self.bound if where == node]
         self.meanwhile()
         return found
-
-    def bind(self, asked: BindArguments) -> None:
-        self.bound[asked.PodName] = asked.Node
-
-    def close(self) -> None:
-        pass
-
-
-def pod_json(name: str, node: str) -> bytes:
-    amounts = {"cpu": "2", "memory": "1Gi"}
-    spec = {"nodeName": node, "containers": [{"name": "c0", "resources": {"requests": amounts, "limits": amounts}}]}
-    metadata = {"name": name, "namespace": "default", "uid": f"uid-{name}"}
-    return json.dumps({"metadata": metadata, "spec": spec, "status": {}}).encode()
 
 
 class Replica:
@@ -501,9 +445,8 @@ class Replica:
     def __init__(self, server: Server) -> None:
         self.now = 0.0
         self.view = ClusterView(lambda: self.now)
-        self.view.put_facts(digest_of(FACTS_REPLICAS), FACTS_REPLICAS)
         self.view.replace_pods([])
-        self.view.put_state(NODE, 1, state_of_node(FACTS_REPLICAS, started(FACTS_REPLICAS)))
+        publish(self.view, FACTS_REPLICAS, {NODE: started(FACTS_REPLICAS)})
         self.election = Election(OneLease(), "10.0.0.7:8888", lambda: self.now)
         decider = Decider()
 
@@ -513,7 +456,7 @@ class Replica:
         self.binder = Binder(self.view, server, Shapes(), verdict, self.election)
 
     def bind(self, name: str) -> BindAnswer:
-        return self.binder.bind(BindArguments(name, "default", f"uid-{name}", NODE))
+        return self.binder.bind(BindArguments(name, "default", name, NODE))
 
 
 def test_a_new_holder_knows_the_binds_that_its_watch_has_not_shown() -> None:
@@ -523,7 +466,7 @@ def test_a_new_holder_knows_the_binds_that_its_watch_has_not_shown() -> None:
     assert not first.bind("one").Error
     second.election.step()
     assert second.bind("two").Error
-    assert server.bound == {"one": NODE}
+    assert server.bound == [("one", NODE)]
 
 
 def test_without_the_lease_nothing_is_bound() -> None:
@@ -533,7 +476,7 @@ def test_without_the_lease_nothing_is_bound() -> None:
     replica.election.step()
     replica.now = 2.5  # a bind could arrive when the Lease is another's
     assert replica.bind("one").Error == "mooring: another replica binds pods by now"
-    assert server.bound == {}
+    assert server.bound == []
     replica.election.step()
     assert not replica.bind("one").Error
 
@@ -553,14 +496,13 @@ def test_pods_of_a_node_are_read_once_and_until_they_could_be() -> None:
 @pytest.mark.parametrize("is_known", [True, False])
 @pytest.mark.parametrize("is_deleted", [True, False])
 def test_a_pod_that_ends_while_its_node_is_read_does_not_count(*, is_known: bool, is_deleted: bool) -> None:
-    server = Server()
-    server.bound["one"] = NODE
+    server = Server("one")
     replica = Replica(server)
-    seen = seen_pod(pod_json("one", NODE), Shapes())
+    seen = Seen(guaranteed("one", 2), NODE)
 
     def end() -> None:
         if is_deleted:
-            replica.view.drop_pod("uid-one")
+            replica.view.drop_pod("one")
         else:
             replica.view.put_pod(replace(seen, finished=True))
 
@@ -572,10 +514,9 @@ def test_a_pod_that_ends_while_its_node_is_read_does_not_count(*, is_known: bool
 
 
 def test_a_pod_that_begins_to_leave_while_its_node_is_read_leaves() -> None:
-    server = Server()
-    server.bound["one"] = NODE
+    server = Server("one")
     replica = Replica(server)
-    seen = seen_pod(pod_json("one", NODE), Shapes())
+    seen = Seen(guaranteed("one", 2), NODE)
     replica.view.put_pod(seen)
     server.meanwhile = lambda: replica.view.put_pod(replace(seen, leaving=True))
     replica.election.step()
@@ -587,7 +528,7 @@ def test_one_replica_reads_no_node() -> None:
     server = Server()
     replica = Replica(server)
     alone = Binder(replica.view, server, Shapes(), replica.binder.verdict)
-    assert not alone.bind(BindArguments("one", "default", "uid-one", NODE)).Error
+    assert not alone.bind(BindArguments("one", "default", "one", NODE)).Error
     assert server.reads == 0
 
 
@@ -630,13 +571,9 @@ def test_only_the_leader_is_ready_and_answers() -> None:
     second.step()
     answers = {}
     for election in (first, second):
-        extender = extender_with(
-            ExtenderOptions(request_time=PATIENT), no_cluster, lambda _about, _problem: None, Recorder(), election
-        )
-        for follower in extender.followers:
-            follower.has_listed.set()
-        question = json.dumps({"Pod": {"spec": {"containers": [{"name": "a"}]}}, "NodeNames": ["x"]}).encode()
-        answers[election] = ask(extender, "/readyz", b"", "GET"), ask(extender, "/filter", question)[1].get("Error", "")
+        extender = ready_extender(election=election)
+        asked = question("500m", NodeNames=["x"])
+        answers[election] = ask(extender, "/readyz", b"", "GET"), ask(extender, "/filter", asked)[1]["Error"]
         assert ask(extender, "/healthz", b"", "GET")[0] == 200
         extender.service.close()
     assert answers[first] == ((200, "ok\n"), "")
@@ -663,20 +600,10 @@ def test_an_engine_that_does_not_answer_is_neither_ready_nor_alive() -> None:
         extender.stop()
 
 
-def test_a_lease_has_namespace_and_name() -> None:
-    with pytest.raises(InputError, match="namespace and name belong together"):
-        read_options({"lease": {"name": "x"}}, ExtenderOptions)
-
-
 # Traces of the extender: one span for each answered request, with the pod and counts of nodes.
 
 
-AMOUNTS = {"cpu": "2", "memory": "1Gi"}
-POD = {
-    "metadata": {"name": "web", "namespace": "shop", "uid": "u1"},
-    "spec": {"containers": [{"name": "a", "resources": {"requests": AMOUNTS, "limits": AMOUNTS}}]},
-    "status": {"qosClass": "Guaranteed", "phase": "Pending"},
-}
+POD = {**pod_body("web", "2"), "metadata": {"name": "web", "namespace": "shop", "uid": "u1"}}
 
 
 def test_each_answered_request_is_a_span_with_counts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -687,17 +614,14 @@ def test_each_answered_request_is_a_span_with_counts(monkeypatch: pytest.MonkeyP
         assert traces is not None
         extender = ready_extender(traces=traces)
         full, _ = started(FACTS).admit(guaranteed("full", 31, 31))
-        for node, kubelet in (("a", started(FACTS)), ("b", full), ("c", started(FACTS))):
-            extender.view.put_facts(digest_of(FACTS), FACTS)
-            extender.view.put_state(node, 1, state_of_node(FACTS, kubelet, node=node))
-        question = json.dumps({"Pod": POD, "NodeNames": ["a", "b", "c"]}).encode()
+        publish(extender.view, FACTS, {"a": started(FACTS), "b": full, "c": started(FACTS)})
         for path in ("/filter", "/prioritize"):
-            assert ask(extender, path, question)[0] == 200
-        bind = {"PodName": "web", "PodNamespace": "shop", "PodUID": "u1", "Node": "b"}
-        assert ask(extender, "/bind", json.dumps(bind).encode())[0] == 200
+            assert ask(extender, path, body(Pod=POD, NodeNames=["a", "b", "c"]))[0] == 200
+        asked = body(PodName="web", PodNamespace="shop", PodUID="u1", Node="b")
+        assert ask(extender, "/bind", asked)[0] == 200
         assert ask(extender, "/filter", b"{")[0] == 400
         nameless = {**POD, "metadata": {"name": None}}
-        ask(extender, "/filter", json.dumps({"Pod": nameless, "NodeNames": []}).encode())
+        ask(extender, "/filter", body(Pod=nameless, NodeNames=[]))
         extender.stop()
         traces.close()
         filtered, *_ = receiver.named("extender filter")

@@ -10,9 +10,9 @@ import pytest
 from tests.agent.pods.fault_injector import Fault, FaultInjector, pod_object
 from tests.patience import until
 
-from mooring.cluster.extender.pods import Shapes
+from mooring.cluster.extender.options import ExtenderOptions
+from mooring.cluster.extender.run import Extender, extender_with
 from mooring.cluster.extender.view import ClusterView
-from mooring.cluster.extender.watches import PodListener, state_listener
 from mooring.service.apiserver import cluster_of
 from mooring.service.following import Follower
 
@@ -33,22 +33,28 @@ def injector() -> Iterator[FaultInjector]:
 
 
 @pytest.fixture
-def view() -> ClusterView:
-    return ClusterView(lambda: 0.0)
-
-
-@pytest.fixture
 def problems() -> list[str]:
     return []
 
 
 @pytest.fixture
-def follower(injector: FaultInjector, view: ClusterView, problems: list[str]) -> Iterator[Follower]:
-    listener = PodListener(view, Shapes(), lambda _about, problem: problems.append(problem))
-    made = Follower(lambda: cluster_of(injector.config()), "api/v1/pods", listener)
-    yield made
+def extender(injector: FaultInjector, problems: list[str]) -> Extender:
+    return extender_with(
+        ExtenderOptions(), lambda: cluster_of(injector.config()), lambda _about, problem: problems.append(problem)
+    )
+
+
+@pytest.fixture
+def view(extender: Extender) -> ClusterView:
+    return extender.view
+
+
+@pytest.fixture
+def follower(injector: FaultInjector, extender: Extender) -> Iterator[Follower]:
+    *_, of_pods = extender.followers
+    yield of_pods
     injector.end_watches()
-    made.stop()
+    of_pods.stop()
 
 
 def test_pods_are_listed_in_pages_then_watched(injector: FaultInjector, view: ClusterView, follower: Follower) -> None:
@@ -109,12 +115,11 @@ def test_a_pod_that_vanished_between_lists_is_unbound(
     until(lambda: "uid-two" not in view.pods_on("node-1"), "the vanished pod is missed")
 
 
-def test_an_object_that_cannot_be_read_is_a_reason_and_no_end(view: ClusterView, problems: list[str]) -> None:
-    listener = state_listener(view, lambda _about, problem: problems.append(problem))
+def test_an_object_that_cannot_be_read_is_a_reason_and_no_end(extender: Extender, problems: list[str]) -> None:
     content = {"apiVersion": "mooring.dev/v1alpha1", "kind": "NodeState", "metadata": {"name": "node-1"}, "spec": 5}
-    listener.changed(msgspec.Raw(json.dumps(content).encode()))
+    extender.followers[1].listener.changed(msgspec.Raw(json.dumps(content).encode()))
     assert len(problems) == 1
-    assert view.outlook("node-1").trouble == "the state of the node cannot be read"
+    assert extender.view.outlook("node-1").trouble == "the state of the node cannot be read"
 
 
 def test_while_a_listener_fails_its_follower_says_so(
@@ -126,7 +131,7 @@ def test_while_a_listener_fails_its_follower_says_so(
     follower.start()
     until(lambda: injector.asked("watch"), "it is watched")
     assert not follower.defect.is_set()
-    monkeypatch.setattr(PodListener, "changed", odd)
+    monkeypatch.setattr(type(follower.listener), "changed", odd)
     injector.put(pod_object("two"))
     until(follower.defect.is_set, "the defect shows")
     assert "LookupError: odd" in problems

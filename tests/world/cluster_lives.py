@@ -18,8 +18,7 @@ from tests.world.connections import CurrentNetwork, Network
 from tests.world.living import Life
 from tests.world.threads import Current
 
-from mooring.cluster.extender.deciding import UnknownNodes
-from mooring.cluster.extender.options import ExtenderOptions
+from mooring.cluster.extender.options import ExtenderOptions, UnknownNodes
 from mooring.cluster.extender.pods import Shapes, seen_pod
 from mooring.engine.kubelet.admit import AdmitMode, admit
 from mooring.engine.kubelet.shapes import view_key

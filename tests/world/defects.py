@@ -144,7 +144,7 @@ CLUSTER_DEFECTS: dict[str, tuple[object, str, object]] = {
     "a bind without an answer counts as not bound": (ClusterPodAPI, "bind", _no_answer_is_no),
     "a bind counts when it is confirmed": (ClusterPods, "assume", _nothing),
     "binds to one node have no lock": (ClusterView, "lock_of", lambda _self, _node, **_: NoLock()),
-    "a new holder does not read what others bound": (Binder, "_read_others", _nothing),
+    "a new holder does not read what others bound": (ClusterView, "read_pods", _nothing),
     "pods that end while their node is read live again": (ClusterPods, "end_list", _revive),
     "listed pods count as bound in the order of the list": (ClusterPods, "_put_listed", _surely_ordered),
     "pods that a state names first are not noted": (KnownNode, "_take_names", _only_known_names),

@@ -26,7 +26,7 @@ from tests.e2e.kubelet.rights import binding_of, give_rights, kubeconfig_of, tok
 
 from mooring.agent.effects import ClusterEvent, EventSubject
 from mooring.agent.pods.eviction import EventWrite, evict_pod, set_condition, set_taint, write_event
-from mooring.cluster.deployment.tasks import DAEMON_SET, leave, renew_secrets
+from mooring.cluster.deployment import DAEMON_SET, leave, renew_secrets
 from mooring.cluster.dra.objects import ClaimObjects
 from mooring.cluster.extender.binding import ClusterPodAPI
 from mooring.cluster.extender.wire import BindArguments

@@ -24,7 +24,7 @@ from tests.e2e.kube.pods import random_pod
 from tests.e2e.kubelet.apiserver import APIServer
 from tests.e2e.kubelet.patience import until
 
-from mooring.cluster.play.objects import STORAGE, node_object
+from mooring.cluster.play.nodes import STORAGE, node_object
 from mooring.fleet.cluster import Member, PodDemand, asked_of, offered
 from mooring.fleet.scheduler.strategy import Strategy, scores, strategy_of
 from mooring.fleet.scheduler.strategy import feasible as passing

@@ -27,7 +27,7 @@ from tests.e2e.kubelet.devices.driver import NUMA_NODE, claim_for, class_of, req
 from tests.e2e.kubelet.patience import until
 from tests.e2e.kubelet.rights import binding_of, token_of
 
-from mooring.cluster.play.objects import FAULT
+from mooring.cluster.play.nodes import FAULT
 from mooring.cluster.play.pods import RUNS
 from mooring.cluster.play.run import LEASES, NODES
 from mooring.engine.core.bits import list_text, mask_of

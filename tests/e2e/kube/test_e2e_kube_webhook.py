@@ -24,7 +24,7 @@ from tests.e2e.kubelet.apiserver import APIServer, as_user
 from tests.e2e.kubelet.patience import until
 from tests.e2e.kubelet.rights import token_of
 
-from mooring.cluster.deployment.tasks import AUTHORITY, SIDES, Content, renewed
+from mooring.cluster.deployment import AUTHORITY, SIDES, Content, renewed
 
 HOOKS = "apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 RBAC = "apis/rbac.authorization.k8s.io/v1"

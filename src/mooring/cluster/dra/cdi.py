@@ -40,8 +40,7 @@ CLASS: Final = "claim"
 ANNOTATION: Final = "mooring.dev/prepared"
 
 
-@dataclass(frozen=True, slots=True)
-class AllocationResult:
+class AllocationResult(msgspec.Struct, frozen=True):
     """One device that a request of a claim got."""
 
     request: str

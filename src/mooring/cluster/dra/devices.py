@@ -21,7 +21,7 @@ from typing import Any, Final, TypeAlias
 from mooring.cluster.dra.objects import AgentNode, ClaimableCPUs, ClaimObjects
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.machine import Hardware
-from mooring.engine.core.machineinfo import MachineInfo, NUMANode
+from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.topology import Topology, discover_topology
 from mooring.service.apiserver import ClusterError
 from mooring.service.logs import Log
@@ -165,22 +165,16 @@ def near_nodes(info: MachineInfo) -> dict[int, tuple[int, ...]]:
 
     Source: k8s.io/dynamic-resource-allocation v0.37.1, deviceattribute/numa_linux.go (makeNUMANodeListAttribute).
     """
-    return {node.node_id: (node.node_id, *_nearest(info, node)) for node in info.topology}
-
-
-def _nearest(info: MachineInfo, node: NUMANode) -> Iterator[int]:
-    distances = node.distances or ()
-    others = [one for one in info.topology if one.node_id != node.node_id and one.node_id < len(distances)]
-    least = min((distances[one.node_id] for one in others), default=0)
-    sockets = _sockets(node)
-    for other in others:
-        is_apart = sockets and _sockets(other) and sockets.isdisjoint(_sockets(other))
-        if distances[other.node_id] == least and not is_apart:
-            yield other.node_id
-
-
-def _sockets(node: NUMANode) -> frozenset[int]:
-    return frozenset(core.socket_id for core in node.cores)
+    sockets = {node.node_id: frozenset(core.socket_id for core in node.cores) for node in info.topology}
+    found = {}
+    for node in info.topology:
+        own, distances = sockets[node.node_id], node.distances or ()
+        others = [one.node_id for one in info.topology if one is not node and one.node_id < len(distances)]
+        least = min((distances[other] for other in others), default=0)
+        nearest = [other for other in others if distances[other] == least]
+        near = [other for other in nearest if not (own and sockets[other]) or own & sockets[other]]
+        found[node.node_id] = (node.node_id, *near)
+    return found
 
 
 def _kinds(hardware: Hardware | None) -> dict[str, int]:

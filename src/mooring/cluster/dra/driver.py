@@ -12,7 +12,7 @@ The CPUs stay the claim's until it is deleted.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from threading import Lock
 from typing import Any, Final
 
@@ -21,43 +21,29 @@ import msgspec
 from mooring.cluster.dra.cdi import CDISpecs, PreparedClaim, allocation_of, cpus_of, shares_of
 from mooring.cluster.dra.devices import CAPACITY, CPUGroup, SlicePublisher, attribute_values, device_cpus
 from mooring.cluster.dra.health import DeviceHealth
-from mooring.cluster.dra.objects import AgentNode, ClaimableCPUs, ClaimObjects, ClaimsClient, ClaimsError
+from mooring.cluster.dra.objects import AgentNode, ClaimableCPUs, ClaimsClient, ClaimsError
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.errors import InputError, MooringError
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.core.topology import Topology, discover_topology
 from mooring.service.apiserver import ClusterError
-from mooring.service.logs import Log
 from mooring.service.messages import ClaimMessage, DeviceMessage, ShareMessage
 
 
 class Driver:
     """Prepares claims of one node; usable from any thread."""
 
-    def __init__(
-        self,
-        name: str,
-        node: str,
-        agent: ClaimsClient,
-        objects: ClaimObjects,
-        specs: CDISpecs,
-        publisher: SlicePublisher,
-        log: Log,
-    ) -> None:
+    def __init__(self, agent: ClaimsClient, specs: CDISpecs, publisher: SlicePublisher) -> None:
         """Start from the files of prepared claims.
 
         Args:
-            name: of the driver.
-            node: in the cluster.
             agent: of the node's agent.
-            objects: at the API server.
             specs: of prepared claims.
-            publisher: knows the devices.
-            log: of the driver.
+            publisher: knows the driver, its node and the devices.
         """
-        self.name, self.node = name, node
-        self._agent, self._objects, self._specs, self._log = agent, objects, specs, log
-        self._publisher = publisher
+        self.name, self.node = publisher.driver, publisher.node
+        self.objects, self.log = publisher.objects, publisher.log
+        self.agent, self.specs, self.publisher = agent, specs, publisher
         self._lock = Lock()
         self._topology: Topology | None = None
         self._attributes: dict[str, dict[str, Any]] = {}
@@ -71,12 +57,12 @@ class Driver:
             InputError: the claim is another one, or is not allocated here.
         """
         with self._lock:
-            before = self._specs.read(claim.uid)
+            before = self.specs.read(claim.uid)
             allocated = self._allocation(claim, before)
             prepared = self.given(allocated, before)
             if prepared != before:
-                self._specs.write(prepared, self.node, self._attributes)
-        self._log.info("claim prepared", claim=f"{claim.namespace}/{claim.name}", cpus=cpus_of(prepared.given))
+                self.specs.write(prepared, self.node, self._attributes)
+        self.log.info("claim prepared", claim=f"{claim.namespace}/{claim.name}", cpus=cpus_of(prepared.given))
         # Write into the claim's status which CPUs it has; nothing depends on it
         given = {(one.request, one.device): one.cpus for one in prepared.given}
         devices = [
@@ -86,15 +72,15 @@ class Driver:
             for one in prepared.results
         ]
         try:
-            self._objects.apply_claim_devices(prepared.namespace, prepared.name, devices)
+            self.objects.apply_claim_devices(prepared.namespace, prepared.name, devices)
         except (ClusterError, InputError) as error:
-            self._log.warning("claim status not written", claim=prepared.name, problem=str(error))
+            self.log.warning("claim status not written", claim=prepared.name, problem=str(error))
         return [
             DeviceMessage(
                 request_names=[one.request],
                 pool_name=self.node,
                 device_name=one.device,
-                cdi_device_ids=[self._specs.device(claim.uid, prepared.given_for(one))],
+                cdi_device_ids=[self.specs.device(claim.uid, prepared.given_for(one))],
                 share_id=one.share,
             )
             for one in prepared.results
@@ -107,35 +93,32 @@ class Driver:
             ClaimsError: the agent does not answer.
         """
         with self._lock:
-            self._agent.unprepare(claim.uid)
-            self._specs.remove(claim.uid)
-        self._log.info("claim unprepared", claim=f"{claim.namespace}/{claim.name}")
+            self.agent.unprepare(claim.uid)
+            self.specs.remove(claim.uid)
+        self.log.info("claim unprepared", claim=f"{claim.namespace}/{claim.name}")
 
-    def restore(self, held: Callable[[], frozenset[str]]) -> None:
+    def restore(self) -> None:
         """Allocate the CPUs of prepared claims that the agent lost again, the same ones where they are free.
-
-        Args:
-            held: returns the uids of the claims in the agent.
 
         Raises:
             ClaimsError: the agent does not answer, or refuses one.
         """
-        for prepared in self._specs.all():
-            if prepared.uid in held():
+        for prepared in self.specs.all():
+            if prepared.uid in _held(self.agent.node()):
                 continue
             with self._lock:
-                known = self._specs.read(prepared.uid)
+                known = self.specs.read(prepared.uid)
                 if known is None:
                     continue
                 again = self.given(known, known)
                 if again != known:
-                    self._specs.write(again, self.node, self._attributes)
-            self._log.warning("claim restored at the agent", claim=f"{again.namespace}/{again.name}")
+                    self.specs.write(again, self.node, self._attributes)
+            self.log.warning("claim restored at the agent", claim=f"{again.namespace}/{again.name}")
 
     def _allocation(self, claim: ClaimMessage, before: PreparedClaim | None) -> PreparedClaim:
         """Return the allocation; without an API server, the one with which the claim was prepared."""
         try:
-            found = self._objects.claim(claim.namespace, claim.name)
+            found = self.objects.claim(claim.namespace, claim.name)
         except ClusterError:
             if before is None:
                 raise
@@ -164,15 +147,15 @@ class Driver:
             )
             for (request, device, numa_nodes), count in shares_of(allocated).items()
         ]
-        given = self._agent.prepare(allocated.uid, allocated.namespace, allocated.name, shares, allocated.pods)
+        given = self.agent.prepare(allocated.uid, allocated.namespace, allocated.name, shares, allocated.pods)
         return msgspec.structs.replace(allocated, given=given)
 
     def device_cpus(self, name: str) -> int:
         """Return the CPUs of a device as a mask; 0 when it is none of this node."""
         if self._topology is None:
-            node = self._agent.node()
+            node = self.agent.node()
             self._topology = discover_topology(node.info)
-            self._attributes = {one.name: attribute_values(one.attributes) for one in self._publisher.devices(node)}
+            self._attributes = {one.name: attribute_values(one.attributes) for one in self.publisher.devices(node)}
         return device_cpus(self._topology, name)
 
 
@@ -185,32 +168,15 @@ _SWEEP_PERIOD: Final = 60.0
 class Reconciler:
     """Reconciles the driver with the agent and the API server; called from one thread."""
 
-    def __init__(
-        self,
-        driver: Driver,
-        agent: ClaimsClient,
-        objects: ClaimObjects,
-        specs: CDISpecs,
-        publisher: SlicePublisher,
-        health: DeviceHealth,
-        log: Log,
-        *,
-        immediate: bool = False,
-    ) -> None:
+    def __init__(self, driver: Driver, health: DeviceHealth, *, immediate: bool = False) -> None:
         """Do nothing yet; :meth:`reconcile` does.
 
         Args:
             driver: of this node.
-            agent: of the node's agent.
-            objects: at the API server.
-            specs: of prepared claims.
-            publisher: of the slices.
             health: of the devices.
-            log: of the driver.
             immediate: whether claims may request immediate allocation.
         """
-        self._driver, self._agent, self._objects, self._specs = driver, agent, objects, specs
-        self._publisher, self._health, self._log, self._immediate = publisher, health, log, immediate
+        self._driver, self._health, self._immediate = driver, health, immediate
         self._allocated = self._swept = float("-inf")
         self._reported: set[tuple[str, str]] = set()
 
@@ -224,66 +190,67 @@ class Reconciler:
             ClaimsError: the agent does not answer, or has lost a claim and cannot give it again.
             ClusterError: the API server does not answer.
         """
-        node = self._agent.node()
+        driver = self._driver
+        node = driver.agent.node()
         if not node.is_synchronized:
             raise ClaimsError("the agent waits for its container runtime")
-        lost = {one.uid for one in self._specs.all()} - _held(node)
+        lost = {one.uid for one in driver.specs.all()} - _held(node)
         if lost:
-            self._driver.restore(lambda: _held(self._agent.node()))
-            node = self._agent.node()
+            driver.restore()
+            node = driver.agent.node()
         if self._immediate and now - self._allocated >= _IMMEDIATE_PERIOD:
             self._allocated = now
             self._allocate()
-            node = self._agent.node()
+            node = driver.agent.node()
         if now - self._swept >= _SWEEP_PERIOD:
             self._swept = now
             # Release the CPUs of claims that no longer exist and have no file, so that no pod can still use them
             for held in node.room.claims:
-                if self._specs.read(held.uid) is not None:
+                if driver.specs.read(held.uid) is not None:
                     continue
-                found = self._objects.claim(held.namespace, held.name)
+                found = driver.objects.claim(held.namespace, held.name)
                 if found is None or found["metadata"]["uid"] != held.uid or not is_allocated(found):
-                    self._agent.unprepare(held.uid)
-                    self._log.warning("CPUs of a deleted claim released", claim=f"{held.namespace}/{held.name}")
-            node = self._agent.node()
-        devices = self._publisher.devices(node)
+                    driver.agent.unprepare(held.uid)
+                    driver.log.warning("CPUs of a deleted claim released", claim=f"{held.namespace}/{held.name}")
+            node = driver.agent.node()
+        devices = driver.publisher.devices(node)
         self._health.update(devices, node.room.claims, now)
-        self._publisher.publish(devices, node.room, now)
+        driver.publisher.publish(devices, node.room, now)
 
     def _allocate(self) -> None:
         """Allocate the claims that want it now, and let allocated ones hold their CPUs."""
         driver = self._driver
-        wanted = [one for one in self._objects.claims() if is_asked_for(one, driver.node)]
+        wanted = [one for one in driver.objects.claims() if is_asked_for(one, driver.node)]
         if not wanted:
             return
-        classes = own_classes(self._objects.classes(), driver.name)
+        classes = own_classes(driver.objects.classes(), driver.name)
         for claim in wanted:
             name = f"{claim['metadata']['namespace']}/{claim['metadata']['name']}"
             try:
-                node = self._agent.node()
+                node = driver.agent.node()
                 if is_allocated(claim):
                     # It holds its CPUs between the pods that use it.
                     if claim["metadata"]["uid"] not in _held(node):
                         driver.given(allocation_of(claim, driver.name, driver.node, driver.device_cpus))
                     continue
-                devices = self._publisher.devices(node)
+                devices = driver.publisher.devices(node)
                 allocation = allocation_for(claim, driver.name, driver.node, classes, devices, node.room)
                 # The CPUs are allocated before the claim is written, so that a written allocation always has them.
                 made = {**claim, "status": {"allocation": allocation}}
                 driver.given(allocation_of(made, driver.name, driver.node, driver.device_cpus))
                 try:
-                    self._objects.allocate(claim, allocation)
+                    driver.objects.allocate(claim, allocation)
                 except ClusterError:
-                    self._agent.unprepare(claim["metadata"]["uid"])
+                    driver.agent.unprepare(claim["metadata"]["uid"])
                     raise
-                self._log.info("claim allocated immediately", claim=name)
+                driver.log.info("claim allocated immediately", claim=name)
             except MooringError as error:
                 why = str(error)
                 if (name, why) not in self._reported:
                     if len(self._reported) > 1000:
                         self._reported.clear()
                     self._reported.add((name, why))
-                    self._log.warning("claim not allocated", claim=name, why=why)
+                    driver.log.warning("claim not allocated", claim=name, why=why)
 
 
 def own_classes(classes: list[dict[str, Any]], driver: str) -> frozenset[str]:
@@ -306,14 +273,13 @@ def _held(node: AgentNode) -> frozenset[str]:
 
 _ALLOCATE: Final = "mooring/allocate"
 NODE: Final = "mooring/node"
-_IMMEDIATE: Final = "immediate"
 
 
 def is_asked_for(claim: Mapping[str, Any], node: str) -> bool:
     """Tell whether a claim is to be allocated immediately on this node."""
     metadata = claim["metadata"]
     annotations = metadata.get("annotations") or {}
-    if annotations.get(_ALLOCATE) != _IMMEDIATE or annotations.get(NODE) != node:
+    if annotations.get(_ALLOCATE) != "immediate" or annotations.get(NODE) != node:
         return False
     return not metadata.get("deletionTimestamp")
 

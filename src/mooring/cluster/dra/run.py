@@ -52,13 +52,7 @@ class Plugin:
     """Serves both sockets until it is closed."""
 
     def __init__(
-        self,
-        driver: Driver,
-        plugin_folder: Path,
-        registry: Path,
-        log: Log,
-        metrics: DriverMetrics,
-        devices: DeviceHealth,
+        self, driver: Driver, plugin_folder: Path, registry: Path, metrics: DriverMetrics, devices: DeviceHealth
     ) -> None:
         """Begin to serve; the registration socket comes last, when everything behind it is there.
 
@@ -66,14 +60,13 @@ class Plugin:
             driver: answers.
             plugin_folder: of this driver's own socket.
             registry: the kubelet's folder of registration sockets.
-            log: of the driver.
             metrics: count claims.
             devices: reports their health.
 
         Raises:
             InputError: there can be no such socket.
         """
-        self._driver, self._log, self._metrics = driver, log, metrics
+        self._driver, self._log, self._metrics = driver, driver.log, metrics
         self.registered = Event()
         """Set when the kubelet has taken the driver."""
         self._endpoint = str(plugin_folder / "dra.sock")
@@ -202,7 +195,6 @@ def run_driver(asked: DriverOptions) -> None:
         node = asked.node_name or now.node
         objects = ClaimObjects(lambda: cluster_of(open_config()))
         opened.callback(objects.close)
-        specs = CDISpecs(asked.cdi_root, asked.name)
         publisher = SlicePublisher(
             asked.name,
             node,
@@ -215,14 +207,14 @@ def run_driver(asked: DriverOptions) -> None:
             asked.whole,
             asked.node_allocatable,
         )
-        driver = Driver(asked.name, node, agent, objects, specs, publisher, log)
+        driver = Driver(agent, CDISpecs(asked.cdi_root, asked.name), publisher)
         device_health = DeviceHealth(node, asked.sysfs)
-        reconciler = Reconciler(driver, agent, objects, specs, publisher, device_health, log, immediate=asked.immediate)
+        reconciler = Reconciler(driver, device_health, immediate=asked.immediate)
         plugin_folder = asked.kubelet_root / "plugins" / asked.name
         health = Health()
         metrics = DriverMetrics(health.is_ready)
         registry = asked.kubelet_root / "plugins_registry"
-        plugin = Plugin(driver, plugin_folder, registry, log, metrics, device_health)
+        plugin = Plugin(driver, plugin_folder, registry, metrics, device_health)
         opened.callback(plugin.close)
         health.is_registered = plugin.is_registered
         if asked.health is not None:

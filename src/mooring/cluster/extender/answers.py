@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import combinations
+from itertools import chain, combinations
 from typing import TypeVar
 
 import msgspec
 
 from mooring.cluster.extender.claims import UNDECIDED, ClaimView, asked_node
 from mooring.cluster.extender.deciding import CANNOT_BE_JUDGED, Decider, NodeVerdict, PossibleNode
+from mooring.cluster.extender.options import Weights
 from mooring.cluster.extender.pods import Shapes, seen_pod
-from mooring.cluster.extender.scores import Weights
 from mooring.cluster.extender.view import ClusterView
 from mooring.cluster.extender.wire import (
     Arguments,
@@ -173,18 +173,18 @@ class Answers:
         """Return the shape of a pod with what its claims give it, or ask for, on a node."""
         if self.claims is None or not pod.claims:
             return plain
-        return self.view.faults.guarded(
-            name, partial(self._claimed_shape, self.claims, name, pod, plain), lambda _error: plain
-        )
+        claims = self.claims
 
-    def _claimed_shape(self, claims: ClaimView, name: str, pod: Pod, plain: PodShape) -> PodShape:
-        state = self.view.situation(name, pod).state
-        devices = {} if state is None or isinstance(state, str) else state.devices.devices
-        return claims.shaped(plain, pod, devices)
+        def shaped() -> PodShape:
+            state = self.view.situation(name, pod).state
+            devices = {} if state is None or isinstance(state, str) else state.devices.devices
+            return claims.shaped(plain, pod, devices)
+
+        return self.view.faults.guarded(name, shaped, lambda _error: plain)
 
     def _score(self, name: str, outlook: PossibleNode, shape: PodShape) -> int:
         merit = self.view.faults.guarded(name, lambda: self.decider.merit(outlook, shape), lambda _error: None)
-        return 0 if merit is None else self.weights.score(merit)
+        return 0 if merit is None else merit.score(self.weights)
 
     def _victims(self, name: str, pod: Pod, plain: PodShape, proposed: Sequence[str]) -> list[str] | None:
         """Return the victims of a node; None when the pod would not be admitted without them either."""
@@ -201,18 +201,14 @@ class Answers:
             key=lambda one: (one.priority, one.uid),
         )
         others = [one.uid for one in lower if one.uid not in proposed]
-        for tries, more in enumerate(_sets(others)):
+        # The smaller sets of more victims and those of lower priority first.
+        sets = chain.from_iterable(combinations(others, size) for size in range(1, _MOST_MORE + 1))
+        for tries, more in enumerate(sets):
             if tries >= MOST_TRIES or not self.in_time():
                 return None
             if _admitted_without(kubelets, [*proposed, *more], shape):
                 return [*proposed, *more]
         return None
-
-
-def _sets(uids: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Yield sets of more victims, the smaller ones and those of lower priority first."""
-    for size in range(1, _MOST_MORE + 1):
-        yield from combinations(uids, size)
 
 
 def _admitted_without(kubelets: Iterable[Kubelet], victims: Sequence[str], shape: PodShape) -> bool:
@@ -232,8 +228,3 @@ def _proposed(asked: PreemptArguments) -> Iterator[tuple[str, list[str], int]]:
         whole: dict[str, Victims] = asked.NodeNameToVictims or {}
         for name, victims in whole.items():
             yield name, [one.metadata.uid for one in victims.Pods or ()], victims.NumPDBViolations
-
-
-def encoded(answer: object) -> bytes:
-    """Return an answer as JSON."""
-    return msgspec.json.encode(answer)

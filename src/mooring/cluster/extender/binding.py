@@ -119,19 +119,15 @@ class ClusterPodAPI:
         self._answer("POST", path, json=body)
 
     def _answer(self, method: str, path: str, **more: Any) -> bytes:
-        with self._cluster() as cluster:
-            return asked(cluster.http, method, path, **more).content
-
-    @contextmanager
-    def _cluster(self) -> Iterator[Cluster]:
-        """Give a connection to one thread; one on which something went wrong is not used again."""
+        """Ask on a connection that no other thread uses; one on which something went wrong is not used again."""
         opened, cluster = self._from_idle() or (self.clock(), self.connect())
         try:
-            yield cluster
+            found = asked(cluster.http, method, path, **more).content
         except BaseException:
             cluster.close()
             raise
         self._idle.append((opened, cluster))
+        return found
 
     def _from_idle(self) -> tuple[float, Cluster] | None:
         # Popping is one step for all threads, so that none gets what another one has.
@@ -212,7 +208,10 @@ class Binder:
         """Count a pod as bound, or return why it is not to be."""
         if not self._may_bind():
             return _ANOTHER
-        self._read_others(asked.Node)
+        if self.election is not None and asked.Node not in self._read:
+            # What another replica has bound there; once, while the node is locked.
+            self.view.read_pods(lambda: [seen_pod(item, self.shapes) for item in self.server.pods_on(asked.Node)])
+            self._read.add(asked.Node)
         pod = self._pod_to_bind(asked)
         if isinstance(pod, str):
             return f"mooring: {pod}"
@@ -276,9 +275,3 @@ class Binder:
 
     def _may_bind(self) -> bool:
         return self.election is None or self.election.may_work_for(_BINDING)
-
-    def _read_others(self, node: str) -> None:
-        """Read what another replica has bound to a node, once; the node is locked."""
-        if self.election is not None and node not in self._read:
-            self.view.read_pods(lambda: [seen_pod(item, self.shapes) for item in self.server.pods_on(node)])
-            self._read.add(node)

@@ -75,7 +75,7 @@ class ClaimView:
         """
         found, spec = claim_of(content, source=SOURCE), mapping_at(content, "spec")
         key, version = (found.namespace, found.name), text_at(mapping_at(content, "metadata"), "resourceVersion")
-        known = KnownClaim(found, dict(_asked(spec)), tuple(_unread(spec)), int(version) if version.isdecimal() else 0)
+        known = KnownClaim(found, *_read(spec), int(version) if version.isdecimal() else 0)
         with self._lock:
             before = self._claims.get(key)
             if before is None or listed or known.version >= before.version:
@@ -164,9 +164,12 @@ class ClaimView:
             asked[container][driver] += 1
         if not held and not asked:
             return shape
+        wanted = {
+            container: {driver: Quantity.parse(str(count)) for driver, count in counts.items()}
+            for container, counts in asked.items()
+        }
         containers = tuple(
-            replace(one, limits={**one.limits, **_amounts(asked[one.name])}) if one.name in asked else one
-            for one in shape.pod.containers
+            replace(one, limits={**one.limits, **wanted.get(one.name, {})}) for one in shape.pod.containers
         )
         key = blake2b(repr((shape.key, held, sorted(asked.items()))).encode(), digest_size=16).digest()
         made = replace(shape.pod, containers=containers)
@@ -225,37 +228,28 @@ def _counts(pod: Pod, claims: Mapping[str, KnownClaim], drivers: Mapping[str, st
     return counts
 
 
-def _amounts(counts: Mapping[str, int]) -> dict[str, Quantity]:
-    return {driver: Quantity.parse(str(count)) for driver, count in counts.items()}
-
-
-def _unread(spec: Mapping[str, Any]) -> Iterable[str]:
-    """Yield in words what of a claim's spec narrows its devices and is not read."""
+def _read(spec: Mapping[str, Any]) -> tuple[dict[str, tuple[str, int]], tuple[str, ...]]:
+    """Return the requests for a number of devices of one class, and in words what narrows devices and is not read."""
+    asked: dict[str, tuple[str, int]] = {}
+    unread = []
     devices = mapping_at(spec, "devices")
     for item in list_at(devices, "requests"):
         exact, name = (mapping_at(item, "exactly"), text_at(item, "name")) if isinstance(item, dict) else ({}, "")
         mode = text_at(exact, "allocationMode", "ExactCount")
         if not exact:
-            yield f"request {name} has alternatives (firstAvailable)"
+            unread.append(f"request {name} has alternatives (firstAvailable)")
         elif mode != "ExactCount":
-            yield f"request {name} asks for all devices (allocationMode {mode})"
+            unread.append(f"request {name} asks for all devices (allocationMode {mode})")
         elif exact.get("capacity"):
-            yield f"request {name} asks for a share of a device (capacity)"
+            unread.append(f"request {name} asks for a share of a device (capacity)")
+        elif not flag_at(exact, "adminAccess", default=False):
+            asked[name] = text_at(exact, "deviceClassName"), max(count_at(exact, "count", 1), 1)
         if list_at(exact, "selectors"):
-            yield f"request {name} has selectors of its own"
-    for item in list_at(devices, "constraints"):
-        if not isinstance(item, dict) or item.get("matchAttribute") != STANDARD.numa_node:
-            yield f"a constraint other than matchAttribute {STANDARD.numa_node}"
-
-
-def _asked(spec: Mapping[str, Any]) -> Iterable[tuple[str, tuple[str, int]]]:
-    """Yield the requests that ask for a number of devices of one class."""
-    for item in list_at(mapping_at(spec, "devices"), "requests"):
-        exact = mapping_at(item, "exactly") if isinstance(item, dict) else {}
-        mode = text_at(exact, "allocationMode", "ExactCount")
-        if not exact or mode != "ExactCount" or flag_at(exact, "adminAccess", default=False) or exact.get("capacity"):
-            continue
-        yield text_at(item, "name"), (text_at(exact, "deviceClassName"), max(count_at(exact, "count", 1), 1))
+            unread.append(f"request {name} has selectors of its own")
+    constraints = [one if isinstance(one, dict) else {} for one in list_at(devices, "constraints")]
+    others = [one for one in constraints if one.get("matchAttribute") != STANDARD.numa_node]
+    unread += [f"a constraint other than matchAttribute {STANDARD.numa_node}"] * len(others)
+    return asked, tuple(unread)
 
 
 def wants_exclusive(pod: Pod) -> bool:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from functools import partial
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from mooring.cluster.extender.claims import asked_node, wants_exclusive
+from mooring.cluster.extender.options import UnknownNodes
 from mooring.cluster.extender.scores import PlaceQuality, largest_aligned, probe_key, quality_of
 from mooring.cluster.extender.wire import sentence
 from mooring.engine.core.pod import Container, Pod
@@ -27,7 +27,7 @@ from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node import Node
 from mooring.engine.node.providers import Providers
 from mooring.explanations.why import ADMITTED, Prediction, check, predicted
-from mooring.published.possible_kubelets import UNJUDGED, UNKNOWN_FACTS, NodeKnowledge, Steps, possible_kubelets
+from mooring.published.possible_kubelets import UNJUDGED, UNKNOWN_FACTS, NodeKnowledge, possible_kubelets
 from mooring.published.restored import NodeKind
 
 TOO_OLD = "the published state of the node is too old"
@@ -72,37 +72,20 @@ class PossibleNodes:
 
     def of(self, situation: NodeKnowledge) -> PossibleNode:
         """Return the outlook on a node."""
-        kubelets = possible_kubelets(situation)
-        if isinstance(kubelets, str) or not isinstance(situation.kind, NodeKind):
+        kubelets, kind = possible_kubelets(situation), situation.kind
+        if isinstance(kubelets, str) or not isinstance(kind, NodeKind):
             return self.trouble(kubelets if isinstance(kubelets, str) else UNKNOWN_FACTS)
-        return self.shared(situation.kind, kubelets, situation.steps)
-
-    def shared(self, kind: NodeKind, kubelets: Sequence[Kubelet], steps: Steps) -> PossibleNode:
-        """Return the outlook on what a node may be."""
-        views = {view.key: view for view in (self._view(kind, one, steps) for one in kubelets)}
+        views: dict[bytes, View] = {}
+        for kubelet in kubelets:
+            key = situation.steps.of(view_key, kind.digest, kubelet.node)
+            views[key] = self._views.get(key) or self._views.setdefault(key, View(key, anonymous(kubelet)))
         load = _heaviest(kubelets)
-        key = kind.digest, tuple(views), load
-        found = self._made.get(key)
-        if found is None:
-            found = PossibleNode(kind, tuple(views.values()), load)
-            self._made[key] = found
-        return found
+        made = PossibleNode(kind, tuple(views.values()), load)
+        return self._made.setdefault((kind.digest, tuple(views), load), made)
 
     def trouble(self, reason: str) -> PossibleNode:
         """Return the outlook where nothing can be said."""
-        found = self._made.get(reason)
-        if found is None:
-            found = PossibleNode(None, trouble=reason)
-            self._made[reason] = found
-        return found
-
-    def _view(self, kind: NodeKind, kubelet: Kubelet, steps: Steps) -> View:
-        key = steps.of(view_key, kind.digest, kubelet.node)
-        found = self._views.get(key)
-        if found is None:
-            found = View(key, anonymous(kubelet))
-            self._views[key] = found
-        return found
+        return self._made.setdefault(reason, PossibleNode(None, trouble=reason))
 
 
 def anonymous(kubelet: Kubelet) -> Kubelet:
@@ -134,15 +117,6 @@ _MOST_ANSWERS = 20_000
 _MOST_AFTERWARDS = 256
 _MOST_SHAPES = 64
 _Said = TypeVar("_Said")
-
-
-class UnknownNodes(Enum):
-    """What is said about a node of which nothing can be said."""
-
-    DENY_EXCLUSIVE = "denyExclusive"
-    """No to pods that want exclusive CPUs, yes to all others."""
-    ALLOW = "allow"
-    DENY = "deny"
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,6 +199,15 @@ class KnownNode:
                 self._take_names(NamedPods(state))
             self.changed()
 
+    def _take_names(self, names: NamedPods) -> None:
+        for uid, entry in self.pods.items():
+            entry.current = uid in names
+            entry.named = entry.named or entry.current
+        self._early |= names.uids - self.pods.keys()
+        if len(self._early) > _MOST_EARLY:
+            # The API server will not show pods that have left the node.
+            self._early &= names.uids
+
     def forget_state(self) -> None:
         """Take it that no state is published any longer."""
         self.state = PublishedState(facts=self.state.facts, received=self.state.received)
@@ -247,6 +256,9 @@ class KnownNode:
         """
         entries = self.pods
         new = sorted((entry for entry in entries.values() if not entry.named), key=lambda entry: entry.rank)
+        for entry in new:
+            if claims is not None and entry.pod.claims:
+                entry.given = claims.given_to(entry.pod) or entry.given
         return NodeKnowledge(
             kind,
             self.state.unpacked(self.name, steps),
@@ -255,26 +267,9 @@ class KnownNode:
             tuple(entry.pod.uid for entry in new),
             _uids(entry for entry in entries.values() if entry.gone is not None and entry.confirmed),
             _uids(entry for entry in new if entry.listed),
-            {} if claims is None else _given(claims, new),
+            {entry.pod.uid: entry.given for entry in new if entry.given},
             steps,
         )
-
-    def _take_names(self, names: NamedPods) -> None:
-        for uid, entry in self.pods.items():
-            entry.current = uid in names
-            entry.named = entry.named or entry.current
-        self._early |= names.uids - self.pods.keys()
-        if len(self._early) > _MOST_EARLY:
-            # The API server will not show pods that have left the node.
-            self._early &= names.uids
-
-
-def _given(claims: ClaimView, new: Iterable[BoundPod]) -> dict[str, Given]:
-    """Return what pods that no state has named have by claims."""
-    for entry in new:
-        if entry.pod.claims:
-            entry.given = claims.given_to(entry.pod) or entry.given
-    return {entry.pod.uid: entry.given for entry in new if entry.given}
 
 
 def _uids(entries: Iterable[BoundPod]) -> frozenset[str]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum
 from typing import Annotated, Any, Final
 
 from msgspec import Struct, field
-from msgspec.structs import astuple
 
-from mooring.cluster.extender.deciding import UnknownNodes
-from mooring.cluster.extender.scores import Weights
 from mooring.engine.core.errors import InputError
 from mooring.inputs.decoding.fields import count_at, text_at, wrong_kind
 from mooring.service.options import (
@@ -70,6 +68,15 @@ def _weight_at(content: Mapping[str, Any], name: str) -> float:
     return float(value)
 
 
+class UnknownNodes(Enum):
+    """What is said about a node of which nothing can be said."""
+
+    DENY_EXCLUSIVE = "denyExclusive"
+    """No to pods that want exclusive CPUs, yes to all others."""
+    ALLOW = "allow"
+    DENY = "deny"
+
+
 class TLS(Struct, frozen=True, rename={"client_ca": "clientCA"}):
     """Files for HTTPS; empty texts switch it off."""
 
@@ -78,8 +85,8 @@ class TLS(Struct, frozen=True, rename={"client_ca": "clientCA"}):
     client_ca: Annotated[str, option("CA of the certificates that clients must have; empty: they need none")] = ""
 
 
-class GivenWeights(Struct, frozen=True, rename="camel"):
-    """Weights as a document gives them: one that is left out counts nothing."""
+class Weights(Struct, frozen=True, rename="camel"):
+    """How much each figure of a score counts; one that is left out counts nothing."""
 
     alignment: Annotated[float, option("weight of the alignment, 0 to 1000", _weight_at)] = 0.0
     fragmentation: Annotated[
@@ -87,6 +94,10 @@ class GivenWeights(Struct, frozen=True, rename="camel"):
     ] = 0.0
     least_allocated: Annotated[float, option("weight of nodes with more free CPUs, 0 to 1000", _weight_at)] = 0.0
     most_allocated: Annotated[float, option("weight of nodes with fewer free CPUs, 0 to 1000", _weight_at)] = 0.0
+
+
+WEIGHTS: Final = Weights(alignment=2.0, fragmentation=1.0)
+"""Those of a document without any."""
 
 
 class LeaseName(Struct, frozen=True):
@@ -111,8 +122,8 @@ def _tls_at(content: Mapping[str, Any], name: str) -> TLS:
 
 
 def _weights_at(content: Mapping[str, Any], name: str) -> Weights:
-    given = read_part(content, name, GivenWeights)
-    return Weights(*astuple(given)) if content[name] else Weights()
+    found = read_part(content, name, Weights)
+    return found if content[name] else WEIGHTS
 
 
 class ExtenderOptions(Struct, frozen=True, rename="camel"):
@@ -160,9 +171,7 @@ class ExtenderOptions(Struct, frozen=True, rename="camel"):
     requests_at_once: Annotated[int, option("requests that are answered at once", _count_at)] = field(
         default=16, name="maxRequests"
     )
-    weights: Annotated[Weights, option("how much each figure of a score counts", _weights_at)] = field(
-        default_factory=Weights
-    )
+    weights: Annotated[Weights, option("how much each figure of a score counts", _weights_at)] = WEIGHTS
     log_format: Annotated[LogFormat, option("form of a line in the log")] = LogFormat.JSON
 
 

@@ -333,7 +333,10 @@ class ClusterPods:
             if entry is None:
                 self.drop(uid)
             elif entry.gone is None:
-                self._end(entry, seen.refusal)
+                if entry.ours and seen.refusal:
+                    self.refused(seen.refusal)
+                entry.confirmed = entry.certain = True
+                self.drop(uid)
             return
         if entry is not None and entry.node != seen.node:
             self.forget(uid)
@@ -350,13 +353,6 @@ class ClusterPods:
         if is_another:
             entry.pod, entry.leaving = seen.pod, seen.leaving
             self._node(entry.node).changed()
-
-    def _end(self, entry: BoundPod, refusal: str) -> None:
-        """Take it that a pod has finished, or that its node refused it."""
-        if entry.ours and refusal:
-            self.refused(refusal)
-        entry.confirmed = entry.certain = True
-        self.drop(entry.pod.uid)
 
     def _place(self, entry: BoundPod) -> None:
         if entry.pod.uid in self.bound:

@@ -25,7 +25,6 @@ from mooring.cluster.extender.service import (
     NOT_LEADING,
     NOT_LISTED,
     ExtenderMetrics,
-    RequestLimits,
     Service,
 )
 from mooring.cluster.extender.view import ClusterView
@@ -197,7 +196,7 @@ def extender_with(
         answers,
         Binder(view, server or ClusterPodAPI(connect), shapes, verdict, election, claims),
         metrics,
-        RequestLimits(options.request_time, options.largest_body, options.requests_at_once),
+        options,
         lambda: made.problem(),  # noqa: PLW0108 - it is made below
         lambda: made.hang(),  # noqa: PLW0108 - as above
         traces=traces,

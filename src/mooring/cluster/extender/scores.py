@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from mooring.cluster.extender.options import Weights
 from mooring.engine.core.topology import Topology
 from mooring.engine.cpumanager.policy import available_cpus
 from mooring.engine.kubelet.admit import decide
@@ -45,32 +46,23 @@ class PlaceQuality:
             min(one.alignment for one in merits), min(one.room for one in merits), min(one.free for one in merits)
         )
 
+    def score(self, weights: Weights) -> int:
+        """Return the score of the placement, from 0 to 10.
 
-@dataclass(frozen=True, slots=True)
-class Weights:
-    """How much each figure counts."""
-
-    alignment: float = 2.0
-    fragmentation: float = 1.0
-    least_allocated: float = 0.0
-    most_allocated: float = 0.0
-
-    def score(self, merit: PlaceQuality) -> int:
-        """Return the score of a placement, from 0 to 10.
-
-        >>> Weights().score(PlaceQuality(1.0, 1.0, 0.2)), Weights().score(PlaceQuality(0.5, 0.5, 0.2))
+        >>> weights = Weights(alignment=2.0, fragmentation=1.0)
+        >>> PlaceQuality(1.0, 1.0, 0.2).score(weights), PlaceQuality(0.5, 0.5, 0.2).score(weights)
         (10, 5)
-        >>> Weights(0, 0, most_allocated=1).score(PlaceQuality(1.0, 1.0, 0.2))
+        >>> PlaceQuality(1.0, 1.0, 0.2).score(Weights(most_allocated=1))
         8
         """
-        total = self.alignment + self.fragmentation + self.least_allocated + self.most_allocated
+        total = weights.alignment + weights.fragmentation + weights.least_allocated + weights.most_allocated
         if total <= 0:
             return 0
         sum_ = (
-            self.alignment * merit.alignment
-            + self.fragmentation * merit.room
-            + self.least_allocated * merit.free
-            + self.most_allocated * (1 - merit.free)
+            weights.alignment * self.alignment
+            + weights.fragmentation * self.room
+            + weights.least_allocated * self.free
+            + weights.most_allocated * (1 - self.free)
         )
         return round(HIGHEST * sum_ / total)
 
@@ -111,7 +103,11 @@ def nearness(nodes: Iterable[int], distances: Mapping[int, tuple[int, ...]]) -> 
     touched = list(nodes)
     if len(touched) < 2:
         return 1.0
-    total = sum(_LOCAL if one == other else _between(one, other, distances) for one in touched for other in touched)
+    total = 0
+    for one in touched:
+        row = distances.get(one, ())
+        far = [row[other] if 0 <= other < len(row) else _UNTOLD for other in touched if other != one]
+        total += _LOCAL + sum(far)
     return _LOCAL * len(touched) ** 2 / total
 
 
@@ -159,8 +155,3 @@ def _touched(node: Node, uid: str) -> list[int]:
                 if device.id in ids and device.numa and not touched & set(device.numa):
                     touched.add(device.numa[0])
     return sorted(touched)
-
-
-def _between(one: int, other: int, distances: Mapping[int, tuple[int, ...]]) -> int:
-    row = distances.get(one, ())
-    return row[other] if 0 <= other < len(row) else _UNTOLD

@@ -16,16 +16,18 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
+import msgspec
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from mooring.cluster.extender.answers import Answers, encoded
+from mooring.cluster.extender.answers import Answers
 from mooring.cluster.extender.binding import Binder
+from mooring.cluster.extender.options import ExtenderOptions
 from mooring.cluster.extender.reviews import UNANSWERED, AdmissionReview, review_answer, reviewed
 from mooring.cluster.extender.wire import (
     Arguments,
@@ -118,15 +120,6 @@ class ExtenderMetrics(ProgramMetrics):
             yield GaugeMetricFamily(f"mooring_extender_{name}", says, value=float(counts.get(name, 0)))
 
 
-@dataclass(frozen=True, slots=True)
-class RequestLimits:
-    """How much the extender takes upon itself."""
-
-    seconds: float
-    body: int
-    requests: int
-
-
 class _TooLargeError(Exception):
     pass
 
@@ -139,7 +132,7 @@ class Service:
         answers: Answers,
         binder: Binder,
         metrics: ExtenderMetrics,
-        limits: RequestLimits,
+        options: ExtenderOptions,
         problem: Callable[[], str],
         hang: Callable[[], str],
         clock: Callable[[], float] = time.monotonic,
@@ -151,26 +144,29 @@ class Service:
             answers: to filter, prioritize and preempt.
             binder: binds.
             metrics: count.
-            limits: of requests.
+            options: time, size and number of requests.
             problem: what keeps this replica from deciding; empty when nothing does.
             hang: what does not get on; empty when everything does.
             clock: seconds that only go forward.
             traces: where spans of requests go; None for nowhere.
         """
         self._traces = traces
-        self._answers, self._binder, self._metrics, self._limits = answers, binder, metrics, limits
-        self._problem, self._hang, self._clock = problem, hang, clock
-        self._turns = {is_review: asyncio.Semaphore(limits.requests) for is_review in (False, True)}
+        self._answers, self._binder, self._metrics, self._options = answers, binder, metrics, options
+        self._problem, self._clock = problem, clock
+        self._turns = {is_review: asyncio.Semaphore(options.requests_at_once) for is_review in (False, True)}
         """For requests under way: those of API servers do not keep out the scheduler's."""
         self._reviewing = asyncio.Lock()
         # The engine runs in one thread: more of them would only take turns. Binds wait for the API server.
         self._thinking = ThreadPoolExecutor(1, "mooring-engine")
-        self._binding = ThreadPoolExecutor(limits.requests, "mooring-bind")
+        self._binding = ThreadPoolExecutor(options.requests_at_once, "mooring-bind")
         self._engine = threading.Lock()
         """Held while answers are made."""
         self._round: Future[int] | None = None
-        pages = {"/healthz": self._health, "/readyz": self._ready, "/metrics": self._numbers}
-        open_to_all = {("GET", path): page for path, page in pages.items()}
+        open_to_all = {
+            ("GET", "/healthz"): _page(lambda: _probed(hang())),
+            ("GET", "/readyz"): _page(lambda: _probed(hang() or problem())),
+            ("GET", "/metrics"): _page(lambda: Response(metrics.numbers(), media_type=PROMETHEUS)),
+        }
         self.health = _application(open_to_all)
         self.webhook = _application(
             {
@@ -204,16 +200,16 @@ class Service:
         async def endpoint(request: Request) -> Response:
             began = self._clock()
             try:
-                async with asyncio.timeout(0 if verb == REVIEW else self._limits.seconds * _TURN):
+                async with asyncio.timeout(0 if verb == REVIEW else self._options.request_time * _TURN):
                     await turns.acquire()
             except TimeoutError:
                 return self._refused(verb, 503, "too many requests are under way")
             try:
-                async with asyncio.timeout(self._limits.seconds):
+                async with asyncio.timeout(self._options.request_time):
                     body = await self._body(request)
-                found = await answer(body, began + self._limits.seconds * _RESERVE)
+                found = await answer(body, began + self._options.request_time * _RESERVE)
             except _TooLargeError:
-                return self._refused(verb, 413, f"the body has more than {self._limits.body} bytes")
+                return self._refused(verb, 413, f"the body has more than {self._options.largest_body} bytes")
             except InputError as error:
                 return self._refused(verb, 400, str(error))
             except (TimeoutError, ClientDisconnect):
@@ -224,7 +220,7 @@ class Service:
             self._metrics.requests.labels(verb, "200").inc()
             if self._traces is not None and verb != REVIEW:
                 self._traces.record(request_span(verb, body, found, began, self._clock()))
-            return Response(encoded(found), media_type=JSON)
+            return Response(msgspec.json.encode(found), media_type=JSON)
 
         return endpoint
 
@@ -232,7 +228,7 @@ class Service:
         parts, size = [], 0
         async for part in request.stream():
             size += len(part)
-            if size > self._limits.body:
+            if size > self._options.largest_body:
                 raise _TooLargeError
             parts.append(part)
         return b"".join(parts)
@@ -295,23 +291,23 @@ class Service:
                 return ask(answers)
 
         future = asyncio.get_running_loop().run_in_executor(where, think)
-        done, _ = await asyncio.wait([future], timeout=max(until - self._clock(), 0) + self._limits.seconds * 0.2)
+        done, _ = await asyncio.wait([future], timeout=max(until - self._clock(), 0) + self._options.request_time * 0.2)
         return future.result() if done else late
 
     def _refused(self, verb: str, status: int, problem: str) -> Response:
         self._metrics.requests.labels(verb, str(status)).inc()
         # A client that is too slow is cut off; what others still send is read, so that they see the answer.
         headers = {"Connection": "close"} if status == 408 else None
-        return Response(encoded({"error": problem}), status, headers, JSON)
+        return Response(msgspec.json.encode({"error": problem}), status, headers, JSON)
 
-    async def _health(self, _request: Request) -> Response:
-        return _probed(self._hang())
 
-    async def _ready(self, _request: Request) -> Response:
-        return _probed(self._hang() or self._problem())
+def _page(answer: Callable[[], Response]) -> _Endpoint:
+    """Return the endpoint of a page, which no request waits for."""
 
-    async def _numbers(self, _request: Request) -> Response:
-        return Response(self._metrics.numbers(), media_type=PROMETHEUS)
+    async def endpoint(_request: Request) -> Response:
+        return answer()
+
+    return endpoint
 
 
 def _application(endpoints: Mapping[tuple[str, str], _Endpoint]) -> Application:

@@ -9,13 +9,13 @@ Source: kubelet v1.37.1, pkg/kubelet/cm/dra/manager.go (prepareResources, Unprep
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, TypeAlias
 
 from mooring.cluster.dra.cdi import allocation_of, shares_of
-from mooring.cluster.dra.devices import CPUGroup, Grouping, SlicePublisher, device_cpus, devices_of
+from mooring.cluster.dra.devices import Grouping, SlicePublisher, device_cpus, devices_of
 from mooring.cluster.dra.objects import ClaimableCPUs, ClaimObjects
 from mooring.cluster.play.nodes import PlayedNode
 from mooring.engine.core.bits import CPUMask
@@ -66,8 +66,8 @@ class PlayedClaims:
         claims = {name: claim_of(one, source=name) for name, one in found.items() if one is not None}
         if pod.unmade_claims or any(name not in claims or pod.uid not in claims[name].pods for name in found):
             return False
-        for document in filter(None, found.values()):
-            if any(one.driver == CPU_DRIVER for one in claims[document["metadata"]["name"]].devices):
+        for name, document in found.items():
+            if document is not None and any(one.driver == CPU_DRIVER for one in claims[name].devices):
                 _prepare_cpus(node, document)
         if held := claimed_devices(pod, claims):
             state = node.kubelet.node.providers.devices
@@ -154,18 +154,10 @@ class PlayedSlices:
         for driver, listed in self._node.member.group.drivers.items():
             publisher = self._publishers[driver]
             if isinstance(listed, str):
-                publisher.publish(tuple(self._groups(publisher.grouping)), room_of(self._node.kubelet), now)
+                node, policy = self._node.kubelet.node, _policy(self._node.kubelet)
+                free, held = claimable(node), tuple(claims_of(node.cpu).values())
+                room = ClaimableCPUs(free, free == node.cpu.default, held, policy.group_size, policy.rules.whole_cores)
+                made = devices_of(policy.topology, publisher.grouping, self._node.member.group.machine.hardware)
+                publisher.publish([one for one in made if one.cpus & ~policy.reserved], room, now)
             else:
                 publisher.write(list(listed), now)
-
-    def _groups(self, grouping: Grouping) -> Iterator[CPUGroup]:
-        policy = _policy(self._node.kubelet)
-        made = devices_of(policy.topology, grouping, self._node.member.group.machine.hardware)
-        return (one for one in made if one.cpus & ~policy.reserved)
-
-
-def room_of(kubelet: Kubelet) -> ClaimableCPUs:
-    """Return what claims have and can get of a node."""
-    node, policy = kubelet.node, _policy(kubelet)
-    free, held = claimable(node), tuple(claims_of(node.cpu).values())
-    return ClaimableCPUs(free, free == node.cpu.default, held, policy.group_size, policy.rules.whole_cores)

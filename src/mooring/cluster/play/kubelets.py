@@ -21,8 +21,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from mooring.cluster.play.claims import PlayedClaims, release
-from mooring.cluster.play.nodes import Document, PlayedNode
-from mooring.cluster.play.objects import FAULT, node_status
+from mooring.cluster.play.nodes import FAULT, Document, PlayedNode, node_status
 from mooring.cluster.play.pods import (
     PlayedPod,
     allocated,

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mooring.cluster.play.objects import stamp
+from mooring.cluster.play.nodes import stamp
 from mooring.engine.core.decision import Rejection
 from mooring.engine.core.moment import SECOND
 from mooring.engine.core.pod import Pod
@@ -131,14 +131,13 @@ def played_pod(document: Mapping[str, Any], node: str, host: str, number: int, *
 
 def resources_of(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Return the resources of a specification: by container, those of the whole pod under no name."""
-    of_pod = {"": spec["resources"]} if spec.get("resources") else {}
-    containers = (*spec["containers"], *(spec.get("initContainers") or ()))
-    return of_pod | {one["name"]: _amounts(one.get("resources") or {}) for one in containers}
-
-
-def _amounts(resources: Mapping[str, Any]) -> dict[str, Any]:
-    """Return limits and requests in the order in which a kubelet prints them."""
-    return {name: dict(sorted(resources[name].items())) for name in ("limits", "requests") if resources.get(name)}
+    found: dict[str, Any] = {"": spec["resources"]} if spec.get("resources") else {}
+    for container in (*spec["containers"], *(spec.get("initContainers") or ())):
+        amounts = container.get("resources") or {}
+        # In the order in which a kubelet prints them.
+        given = {kind: dict(sorted(amounts[kind].items())) for kind in ("limits", "requests") if amounts.get(kind)}
+        found[container["name"]] = given
+    return found
 
 
 def allocated(document: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -215,6 +214,10 @@ def pod_event(pod: PlayedPod, reason: str, message: str, kind: str = "Warning") 
 def pod_status(pod: PlayedPod) -> dict[str, Any]:
     """Return the status of an admitted pod in its phase: its containers wait, run or have ended together."""
     own, whole = pod.host if pod.on_host else str(_ADDRESSES + pod.number), pod.resources.get("", {})
+    inits = [
+        _container(pod, name, image, pod.phase if is_sidecar or pod.phase == "Pending" else "Succeeded")
+        for name, image, is_sidecar in pod.inits
+    ]
     return {
         "phase": pod.phase,
         "startTime": stamp(pod.admitted),
@@ -224,7 +227,7 @@ def pod_status(pod: PlayedPod) -> dict[str, Any]:
         **({} if pod.phase == "Pending" else {"podIP": own, "podIPs": [{"ip": own}]}),
         "conditions": [*_conditions(pod), *_resizing(pod)],
         "containerStatuses": [_container(pod, name, image, pod.phase) for name, image in pod.containers],
-        **({"initContainerStatuses": [*_inits(pod)]} if pod.inits else {}),
+        **({"initContainerStatuses": inits} if inits else {}),
         **({"resources": whole, "allocatedResources": whole.get("requests") or {}} if whole else {}),
     }
 
@@ -244,37 +247,26 @@ def _conditions(pod: PlayedPod) -> Iterator[dict[str, str | None]]:
         ("ContainersReady", runs, why),
         ("PodScheduled", True, {}),
     ):
-        at = pod.admitted if kind == "PodScheduled" else None
-        yield {
-            "type": kind,
-            "status": str(holds),
-            "lastTransitionTime": stamp(at),
-            "reason": None,
-            "message": None,
-            **more,
-        }
+        at = stamp(pod.admitted if kind == "PodScheduled" else None)
+        yield {"type": kind, "status": str(holds), "lastTransitionTime": at, "reason": None, "message": None, **more}
 
 
 def _resizing(pod: PlayedPod) -> Iterator[dict[str, Any]]:
     """Yield the conditions of a resize, and what takes away those that are not so any more."""
-    for kind in (PENDING, IN_PROGRESS) if pod.resize is not None else ():
-        if pod.resize is not None and pod.resize.condition == kind:
-            more = {"reason": pod.resize.reason or None, "message": pod.resize.message or None}
-            at = stamp(pod.resized)
-            yield {
-                "type": kind,
-                "status": "True",
-                "lastTransitionTime": at,
-                "observedGeneration": pod.generation,
-                **more,
-            }
-        else:
+    if pod.resize is None:
+        return
+    for kind in (PENDING, IN_PROGRESS):
+        if pod.resize.condition != kind:
             yield {"type": kind, "$patch": "delete"}
-
-
-def _inits(pod: PlayedPod) -> Iterator[dict[str, Any]]:
-    for name, image, is_sidecar in pod.inits:
-        yield _container(pod, name, image, pod.phase if is_sidecar or pod.phase == "Pending" else "Succeeded")
+            continue
+        yield {
+            "type": kind,
+            "status": "True",
+            "lastTransitionTime": stamp(pod.resized),
+            "observedGeneration": pod.generation,
+            "reason": pod.resize.reason or None,
+            "message": pod.resize.message or None,
+        }
 
 
 def _container(pod: PlayedPod, name: str, image: str, phase: str) -> dict[str, Any]:

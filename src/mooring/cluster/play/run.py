@@ -22,9 +22,18 @@ import msgspec
 
 from mooring.cluster.dra.objects import GROUP, ClaimObjects
 from mooring.cluster.play.claims import PlayedClaims, PlayedSlices, with_drivers
-from mooring.cluster.play.kubelets import Play
-from mooring.cluster.play.nodes import Document, PlayedNode
-from mooring.cluster.play.objects import ADDRESSES, LEASE_SECONDS, PLAYED, lease_object, node_object, stamp, taints_of
+from mooring.cluster.play.kubelets import Play, Write
+from mooring.cluster.play.nodes import (
+    ADDRESSES,
+    LEASE_SECONDS,
+    PLAYED,
+    Document,
+    PlayedNode,
+    lease_object,
+    node_object,
+    stamp,
+    taints_of,
+)
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.engine.kubelet.kubelet import Kubelet
@@ -146,6 +155,27 @@ class PlayedCluster:
             for number, one in enumerate(self.cluster.members())
         }
 
+    def kubelets(self, names: Iterable[str], write: Write) -> Play:
+        """Return the kubelets of some members, which go on from the states that were saved.
+
+        Args:
+            names: of the members.
+            write: takes what they write to the API server.
+
+        Raises:
+            InputError: the states cannot be read.
+        """
+        saved: list[NodeState] = []
+        if self.folder is not None:
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                saved = [state_of(msgspec.json.decode(one.read_bytes())) for one in self.folder.glob("*.json")]
+            except (OSError, ValueError) as error:
+                raise InputError(f"cannot be read: {error}", source=str(self.folder)) from None
+        nodes, states = {name: self.members[name] for name in names}, {one.node: one for one in saved}
+        claims = PlayedClaims() if self._drives else None
+        return Play(nodes, write, self.report, self.speed, states, claims=claims)
+
     @contextmanager
     def playing(self) -> Iterator[Play]:
         """Play it until the end of the block.
@@ -158,12 +188,11 @@ class PlayedCluster:
         if len(events) < len(self.cluster.events) or any(one.change is NodeAction.DRAIN for one in events):
             raise InputError("drain and resize are not played", field="events", remedy="use kubectl drain and resize")
         joining = {one.node for one in events if one.change is NodeAction.ADD}
-        first = {name: node for name, node in self.members.items() if name not in joining}
+        first = [name for name in self.members if name not in joining]
         with self.connect() as cluster:
             known = self._known(cluster)
         writers = self._writers = Writers(self.connect, self.report)
-        self.play = Play(first, writers.write, self.report, self.speed, self._states())
-        self.play.claims = PlayedClaims() if self._drives else None
+        self.play = self.kubelets(first, writers.write)
         try:
             for name in first:
                 self._register(name, is_known=name in known)
@@ -348,18 +377,6 @@ class PlayedCluster:
                         failed = str(error)
                         self.report("slices", failed)
         objects.close()
-
-    # States on disk.
-
-    def _states(self) -> dict[str, NodeState]:
-        if self.folder is None:
-            return {}
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            found = [state_of(msgspec.json.decode(one.read_bytes())) for one in self.folder.glob("*.json")]
-        except (OSError, ValueError) as error:
-            raise InputError(f"cannot be read: {error}", source=str(self.folder)) from None
-        return {one.node: one for one in found}
 
     def _save(self) -> None:
         """Write the states of the nodes that have changed."""

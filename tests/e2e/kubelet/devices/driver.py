@@ -58,6 +58,7 @@ class DeviceDriver:
     """Device -> attributes."""
     prepared: list[str] = field(default_factory=list)
     """Names of claims, in the order in which the kubelet asked."""
+    log: Log = field(default_factory=lambda: Log("e2e"))
     _generation: int = 0
     _plugin: Plugin | None = None
 
@@ -77,9 +78,7 @@ class DeviceDriver:
         registry = self.kubelet.root / "plugins_registry"
         registry.mkdir(exist_ok=True)
         metrics = DriverMetrics(lambda: True)
-        self._plugin = Plugin(
-            cast("Driver", self), folder, registry, Log("e2e"), metrics, DeviceHealth(self.node, Path("/sys"))
-        )
+        self._plugin = Plugin(cast("Driver", self), folder, registry, metrics, DeviceHealth(self.node, Path("/sys")))
         until(self._plugin.registered.is_set, f"the kubelet has taken {self.name}")
         self.publish(self.devices)
 

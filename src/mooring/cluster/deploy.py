@@ -16,7 +16,7 @@ from mooring.lazy import lazily
 from mooring.service.daemon import stop_signals
 
 with lazily():
-    from mooring.cluster.deployment import tasks
+    from mooring.cluster import deployment
     from mooring.service import apiserver
 
 
@@ -59,9 +59,9 @@ def prepare(
     profile: str, profiles: str, kubeconfig: str, authority: str, tokens: str, accounts: tuple[str, ...]
 ) -> int:
     """Write what the agent needs on its node: its seccomp profile and a kubeconfig."""
-    tasks.write_profile(Path(profile), Path(profiles))
-    content = tasks.kubeconfig_of_pod(accounts, Path(tokens), Path(authority), os.environ)
-    tasks.write_kubeconfig(Path(kubeconfig), content)
+    deployment.write_profile(Path(profile), Path(profiles))
+    content = deployment.kubeconfig_of_pod(accounts, Path(tokens), Path(authority), os.environ)
+    deployment.write_kubeconfig(Path(kubeconfig), content)
     return YES
 
 
@@ -71,7 +71,7 @@ def prepare(
 def token(**paths: str) -> int:
     """Copy a token to the node once a minute, until SIGTERM or SIGINT."""
     with stop_signals() as stop:
-        tasks.keep_token(Path(paths["from"]), Path(paths["to"]), stop)
+        deployment.keep_token(Path(paths["from"]), Path(paths["to"]), stop)
     return YES
 
 
@@ -82,7 +82,7 @@ def certificates(namespace: str, kubeconfig: str) -> int:
     """Make the certificates of extender and scheduler, or renew them when a third of their time is left."""
     with needs_extra("kube", source="mooring deploy certificates"):
         with apiserver.cluster_of(apiserver.configuration_of(kubeconfig or None)) as cluster:
-            written = tasks.renew_secrets(cluster, namespace, datetime.now(UTC))
+            written = deployment.renew_secrets(cluster, namespace, datetime.now(UTC))
         emit(f"Written: {', '.join(written)}." if written else "No certificate is due.")
     return YES
 
@@ -97,7 +97,7 @@ def leave(namespace: str, kubeconfig: str, timeout: int) -> int:
         needs_extra("kube", source="mooring deploy leave"),
         apiserver.cluster_of(apiserver.configuration_of(kubeconfig or None)) as cluster,
     ):
-        nodes = tasks.leave(cluster, namespace, float(timeout))
+        nodes = deployment.leave(cluster, namespace, float(timeout))
     emit("The agent has left 1 node." if nodes == 1 else f"The agent has left {nodes} nodes.")
     return YES
 

@@ -1,5 +1,7 @@
 """What only a pod of the cluster can do: certificates of extender and scheduler, files of a node's agent, leaving.
 
+Images have no shell, so that these tasks of the Helm chart are functions of Mooring: ``mooring deploy TASK``.
+
 One authority signs both certificates, which are Secrets. A certificate is renewed with a third of its time left, and
 signed by the newest authority; an authority that is renewed stays trusted until it ends, so that no side meets a
 certificate of which it has not heard. Files of an agent are tokens, a kubeconfig, the seccomp profile. Leaving: the
@@ -83,7 +85,10 @@ def renewed(found: Mapping[str, Content], namespace: str, now: datetime) -> dict
     trusted = [one for one in _certificates(authority) if one.not_valid_after_utc > now]
     if not trusted or _is_due(trusted[0], now):
         key = ec.generate_private_key(ec.SECP256R1())
-        trusted.insert(0, _signed(_authority_builder(key, now), key))
+        # A name of its own: a certificate's issuer is found by name where several are trusted.
+        name = f"{AUTHORITY}-{now:%Y%m%d%H%M%S}"
+        made = _builder(name, name, key, now, AUTHORITY_TIME, signs=True).sign(key, hashes.SHA256())
+        trusted.insert(0, made)
         authority = changed[AUTHORITY] = {"tls.crt": _pem(trusted), "tls.key": _key_pem(key)}
     bundle = authority["tls.crt"]
     signer = serialization.load_pem_private_key(authority["tls.key"], None)
@@ -95,7 +100,7 @@ def renewed(found: Mapping[str, Content], namespace: str, now: datetime) -> dict
         own = _certificates(content)
         if not own or _is_due(own[0], now) or not any(_has_signed(one, own[0]) for one in trusted):
             key = ec.generate_private_key(ec.SECP256R1())
-            made = _signed(_side_builder(side, namespace, key, trusted[0], now), signer)
+            made = _side_builder(side, namespace, key, trusted[0], now).sign(signer, hashes.SHA256())
             changed[name] = {"tls.crt": _pem([made]), "tls.key": _key_pem(key), "ca.crt": bundle}
         elif content.get("ca.crt") != bundle:
             changed[name] = {**content, "ca.crt": bundle}
@@ -123,48 +128,9 @@ def _has_signed(authority: x509.Certificate, certificate: x509.Certificate) -> b
 
 
 def _builder(
-    name: str, issuer: str, key: ec.EllipticCurvePrivateKey, begin: datetime, time: timedelta
+    name: str, issuer: str, key: ec.EllipticCurvePrivateKey, begin: datetime, time: timedelta, *, signs: bool
 ) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
-        .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, issuer)]))
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(begin - _EARLIER)
-        .not_valid_after(begin + time)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-    )
-
-
-def _authority_builder(key: ec.EllipticCurvePrivateKey, now: datetime) -> x509.CertificateBuilder:
-    # A name of its own: a certificate's issuer is found by name where several are trusted.
-    name = f"{AUTHORITY}-{now:%Y%m%d%H%M%S}"
-    return (
-        _builder(name, name, key, now, AUTHORITY_TIME)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs=True), critical=True)
-    )
-
-
-def _side_builder(
-    side: str, namespace: str, key: ec.EllipticCurvePrivateKey, authority: x509.Certificate, now: datetime
-) -> x509.CertificateBuilder:
-    [issuer] = authority.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    names = [x509.DNSName(name) for name in (f"{side}.{namespace}.svc", side)]
-    identifier = x509.SubjectKeyIdentifier.from_public_key(authority.public_key())
-    return (
-        _builder(side, str(issuer.value), key, now, CERTIFICATE_TIME)
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([SIDES[side]]), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False)
-    )
-
-
-def _usage(*, signs: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
+    usage = x509.KeyUsage(
         digital_signature=not signs,
         content_commitment=False,
         key_encipherment=False,
@@ -175,10 +141,32 @@ def _usage(*, signs: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
+    return (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+        .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, issuer)]))
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begin - _EARLIER)
+        .not_valid_after(begin + time)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.BasicConstraints(ca=signs, path_length=0 if signs else None), critical=True)
+        .add_extension(usage, critical=True)
+    )
 
 
-def _signed(builder: x509.CertificateBuilder, key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
-    return builder.sign(key, hashes.SHA256())
+def _side_builder(
+    side: str, namespace: str, key: ec.EllipticCurvePrivateKey, authority: x509.Certificate, now: datetime
+) -> x509.CertificateBuilder:
+    [issuer] = authority.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    names = [x509.DNSName(name) for name in (f"{side}.{namespace}.svc", side)]
+    identifier = x509.SubjectKeyIdentifier.from_public_key(authority.public_key())
+    return (
+        _builder(side, str(issuer.value), key, now, CERTIFICATE_TIME, signs=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([SIDES[side]]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False)
+    )
 
 
 def _pem(certificates: Sequence[x509.Certificate]) -> bytes:

@@ -1,1 +1,0 @@
-"""``mooring publish``: the publisher of a node as a program."""
