@@ -24,7 +24,7 @@ from mooring.inputs.machines.loader import load_machine
 from mooring.inputs.pods.pod_files import load_pods
 from mooring.views.console import plain
 from mooring.views.decision import DecisionPanel, DecisionView, Mark, decision_view
-from mooring.views.html.document import html_text
+from mooring.views.html import html_text
 from mooring.views.report import ReportCPU, ReportView
 from mooring.views.svg.decision import decision_svg
 from mooring.views.svg.picture import svg_text

@@ -24,7 +24,7 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Finding
 from mooring.views.build import CPUOwner, Pools, build_view
 from mooring.views.devices import DeviceView, cut, short_names, unique_names
-from mooring.views.html.document import HEATS, html_text, style_text
+from mooring.views.html import HEATS, html_text, style_text
 from mooring.views.report import (
     Account,
     AccountState,

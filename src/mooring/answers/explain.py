@@ -26,8 +26,17 @@ from mooring.cli.output import (
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.errors import InputError, clean
 from mooring.engine.core.release import NEWEST, Release
-from mooring.explanations.codes import CodePage, all_codes, codes_beginning, is_code, page, reason_page, reasons
-from mooring.explanations.reason import SHARED_BY_QOS, UNHEALTHY_DEVICES
+from mooring.explanations.codes import (
+    SHARED_BY_QOS,
+    UNHEALTHY_DEVICES,
+    CodePage,
+    all_codes,
+    codes_beginning,
+    is_code,
+    page,
+    reason_page,
+    reasons,
+)
 from mooring.lazy import lazily
 
 with lazily():

@@ -25,7 +25,7 @@ from mooring.engine.kubelet.start import NotStarted, Start, crash_at_start, refu
 from mooring.engine.node import Decision
 from mooring.engine.node.node import placements_of
 from mooring.engine.node.providers import Providers
-from mooring.explanations import reason as code
+from mooring.explanations import codes as code
 from mooring.explanations.chapters import Circumstances
 from mooring.explanations.phrases import joined, size
 from mooring.explanations.remarks import left_out_words, loss_words, other_cores

@@ -27,9 +27,8 @@ from mooring.engine.core.machine import SourcePlace
 from mooring.engine.cpumanager.facts import WholeCoresChecked
 from mooring.engine.devicemanager.facts import DevicesTaken
 from mooring.engine.memorymanager.facts import MemoryAssigned
-from mooring.explanations.codes import page
+from mooring.explanations.codes import NOT_SERVED, POOL_EMPTY, page
 from mooring.explanations.phrases import joined
-from mooring.explanations.reason import NOT_SERVED, POOL_EMPTY
 from mooring.explanations.story import Taking
 from mooring.inputs.decoding.documents import positions_of
 from mooring.inputs.decoding.files import STANDARD_INPUT

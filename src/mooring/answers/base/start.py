@@ -21,8 +21,8 @@ from mooring.engine.releases.config_fields import CPU_OPTIONS, READ_FIELDS, TOPO
 from mooring.engine.releases.gate_history import ALWAYS_ON, GATE_HISTORY
 from mooring.engine.releases.gates import cpu_option_groups, known_gates, topology_option_groups
 from mooring.engine.topologymanager.merge import MAX_ALLOWABLE, PREFER_CLOSEST
+from mooring.explanations.codes import remedy
 from mooring.explanations.phrases import joined, size
-from mooring.explanations.reason import remedy
 from mooring.inputs.configuration.node_configuration import RESERVATION_UNKNOWN
 from mooring.inputs.decoding.api_fields import ended_gate
 from mooring.inputs.decoding.fields import nearest

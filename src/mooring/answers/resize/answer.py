@@ -28,7 +28,7 @@ from mooring.engine.kubelet.kubelet import Kubelet, shared_cpus
 from mooring.engine.node.policies import MEMORY_RESIZE_GATE
 from mooring.engine.node.resizing import resize, resize_state
 from mooring.engine.node.resources import delay_left
-from mooring.explanations import reason as code
+from mooring.explanations import codes as code
 from mooring.explanations.phrases import plural
 from mooring.explanations.why import why_not_resized
 from mooring.inputs.pods.defaults import PodGates

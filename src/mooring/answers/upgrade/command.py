@@ -33,7 +33,7 @@ with lazily():
     from mooring.cli import terminal
     from mooring.engine.checkpoint import store
     from mooring.engine.releases import catalog
-    from mooring.views.html import document as html
+    from mooring.views import html
     from mooring.views.svg import elements
     from mooring.views.svg import picture as svg
 
