@@ -18,7 +18,6 @@ from mooring.lazy import lazily
 
 with lazily():
     import rich.console as rich_console
-    import rich.padding as rich_padding
     import rich.table as rich_table
     import rich.text as rich_text
 
@@ -31,7 +30,7 @@ with lazily():
     from mooring.inputs.machines import cadvisor, loader, machineinfo_json
     from mooring.inputs.machines import machine_document as machine_documents
     from mooring.inputs.machines import tree as trees
-    from mooring.views import build, wording
+    from mooring.views import build, console, wording
 
 
 EPILOG = """\b
@@ -127,7 +126,7 @@ def topology_text(machine: Machine, to: str = "") -> str:
         for one in told:
             # Most messages name their subject themselves.
             text = one.message if one.subject.lower() in one.message.lower() else f"{one.subject}: {one.message}"
-            parts.append(rich_padding.Padding(rich_text.Text(clean(text)), (0, 0, 0, 2)))
+            parts.append(console.indented(clean(text)))
     return terminal.text_for(rich_console.Group(*parts), to)
 
 

@@ -61,9 +61,8 @@ def html_text(report: ReportView) -> str:
     words += [f"{unasked} not asked"] if unasked else []
     free = next((entry.count for entry in report.node.legend if entry.use is CPUUse.FREE), 0)
     # A shade for each distance, farther is darker; nothing where there is nothing to compare
-    far = report.distances
-    is_shown = far is not None and 1 < len(far.nodes) <= _MOST_NODES
-    known = sorted({value for row in far.rows for value in row}) if far is not None and is_shown else []
+    far = report.distances if 1 < len(report.distances) <= _MOST_NODES else {}
+    known = sorted({value for row in far.values() for value in row})
     # The verdicts by which the pods can be filtered
     usual = ("admitted", "rejected")
     return page_text(
