@@ -157,7 +157,10 @@ def command(pod: str, limit: int | None, goal: str, form: str, to: str, inputs: 
         emit_document(svg.svg_text(pictures.plan_view(after)), to)
         return YES if after.is_yes else NO
     compared = answer.changed(question, changes, before, after, with_pods=form == "json")
-    terminal.print_answer(form, to, compared, _comparison(compared))
+    if form == "json":
+        emit_document(json_text(compared), to)
+    else:
+        emit(terminal.text_for(rich_console.Group(*_comparison(compared)), to), to)
     return YES if after.is_yes else NO
 
 
