@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 from tests.browser.reports import ROOT, all_reports
 
-from mooring.views.html.document import html_text
+from mooring.views.html import html_text
 from mooring.views.report import ReportView
 
 SHOTS = ROOT / "build" / "screenshots"

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from tests.browser.conftest import Open
 
-from mooring.views.html.document import html_text
+from mooring.views.html import html_text
 from mooring.views.svg.picture import svg_text
 
 NAMES = ("example", "devices", "large", "hybrid", "refused")

@@ -27,8 +27,8 @@ from mooring.engine.topologymanager.facts import HintsMerged
 from mooring.engine.topologymanager.hints import NOT_POSSIBLE, Hints
 from mooring.engine.topologymanager.wide import AnyHints, Demand, Family, SocketRule
 from mooring.explanations.chapters import MOST_TRIED, opinions_of, preferred_around
+from mooring.explanations.codes import remedy
 from mooring.explanations.lines import story_lines
-from mooring.explanations.reason import remedy
 from mooring.inputs.machines.compact import parse_compact
 from mooring.views.decision import decision_view
 

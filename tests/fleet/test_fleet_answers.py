@@ -57,7 +57,7 @@ from mooring.fleet.text import fleet_parts
 from mooring.fleet.trials import Digests, Figures, FinishedTrials, FleetTrial, run_trial, run_trials
 from mooring.inputs.pods.scheduling_fields import scheduling_fields
 from mooring.views.console import plain
-from mooring.views.html.document import script_text
+from mooring.views.html import script_text
 
 ROOT = Path(__file__).resolve().parents[2]
 TRACES = ROOT.parent / "shared" / "traces"

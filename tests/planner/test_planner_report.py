@@ -24,7 +24,7 @@ from mooring.inputs.machines.loader import load_machine
 from mooring.inputs.pods.pod_files import load_pods
 from mooring.views.console import plain
 from mooring.views.decision import DecisionPanel, DecisionView, Mark, decision_view
-from mooring.views.html.document import html_text
+from mooring.views.html import html_text
 from mooring.views.report import ReportCPU, ReportView
 from mooring.views.svg.decision import decision_svg
 from mooring.views.svg.picture import svg_text
@@ -151,9 +151,8 @@ def test_a_kubelet_that_does_not_start_is_reported_with_its_message() -> None:
 def test_a_machine_alone_has_one_step_and_its_distances() -> None:
     report = machine_report(load_machine("epyc-7763-2s-nps4"))
     assert set(cpu_states(report, 0).values()) == {ReportCPU(CPUUse.SHARED)}
-    assert report.distances is not None
-    assert report.distances.nodes == tuple(range(8))
-    assert report.distances.rows[0] == (10, 12, 12, 12, 32, 32, 32, 32)
+    assert [*report.distances] == [*range(8)]
+    assert report.distances[0] == (10, 12, 12, 12, 32, 32, 32, 32)
     assert not report.accounted
 
 

@@ -13,8 +13,7 @@ from mooring.engine.releases.catalog import state_file_rules
 from mooring.engine.releases.gates import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY
 from mooring.engine.releases.rule import RELEASE_NAMES
 from mooring.engine.releases.rules import RULES
-from mooring.explanations.codes import all_codes, page
-from mooring.explanations.reason import remedy
+from mooring.explanations.codes import all_codes, page, remedy
 
 WITHOUT_ADVICE = (
     "unknown policy",

@@ -24,12 +24,11 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Finding
 from mooring.views.build import CPUOwner, Pools, build_view
 from mooring.views.devices import DeviceView, cut, short_names, unique_names
-from mooring.views.html.document import HEATS, html_text, style_text
+from mooring.views.html import HEATS, html_text, style_text
 from mooring.views.report import (
     Account,
     AccountState,
     ReportCPU,
-    ReportDistances,
     ReportPod,
     ReportStep,
     ReportView,
@@ -118,7 +117,7 @@ def _filled(one: str, two: str) -> ReportView:
         devices=(DeviceView(one, two, ()),),
         findings=(Finding("warning", one, f"{one} {two}", "MOOR-401"), Finding("warning", one, two, two)),
         facts=((one, two),),
-        distances=ReportDistances((0, 1), ((10, 20), (20, 10))),
+        distances={0: (10, 20), 1: (20, 10)},
     )
 
 

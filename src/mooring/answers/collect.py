@@ -194,9 +194,7 @@ def _parts(about: NodeArchiveDocument, packed: int, written: str) -> Iterator[Re
 
 def collect_cluster_text(about: ClusterArchiveDocument, packed: int, written: str) -> str:
     """Return the summary about a cluster; see :func:`collect_text`."""
-    table = new_table("kind")
-    for heading in ("objects", "size"):
-        table.add_column(heading, justify="right")
+    table = new_table("kind", "objects", "size", right=(1, 2))
     for part in about.parts:
         table.add_row(part.name, str(part.objects or "–"), size(part.bytes) if part.objects else "–")
     said = f"{written}: {size(packed)}." + ("" if written == "-" else f" Ask about it with --cluster {written}")

@@ -26,15 +26,23 @@ from mooring.cli.output import (
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.errors import InputError, clean
 from mooring.engine.core.release import NEWEST, Release
-from mooring.explanations.codes import CodePage, all_codes, codes_beginning, is_code, page, reason_page, reasons
-from mooring.explanations.reason import SHARED_BY_QOS, UNHEALTHY_DEVICES
+from mooring.explanations.codes import (
+    SHARED_BY_QOS,
+    UNHEALTHY_DEVICES,
+    CodePage,
+    all_codes,
+    codes_beginning,
+    is_code,
+    page,
+    reason_page,
+    reasons,
+)
 from mooring.lazy import lazily
 
 with lazily():
     import msgspec
     import rich.console as rich_console
     import rich.markdown as rich_markdown
-    import rich.padding as rich_padding
     import rich.text as rich_text
     import rich.tree as rich_tree
     from click import shell_completion
@@ -48,6 +56,7 @@ with lazily():
     from mooring.documents import explanation as parts
     from mooring.documents import facts
     from mooring.explanations import lines
+    from mooring.views import console
     from mooring.views import decision as decision_rows
     from mooring.views.svg import decision as decision_svg
 
@@ -309,7 +318,10 @@ def explainable_text(document: parts.ExplanationListDocument, to: str, words: Se
     shown += [terminal.CommandLine(("explain", first, *words), "  "), rich_text.Text("")]
     for pod in document.pods:
         name = clean(f"{pod.namespace}/{pod.name}")
-        shown += [rich_text.Text.assemble((name, "bold"), (f"  [{pod.code}]", "dim")), _indented(pod.why, "dim")]
+        shown += [
+            rich_text.Text.assemble((name, "bold"), (f"  [{pod.code}]", "dim")),
+            console.indented(clean(pod.why), "dim"),
+        ]
     for line in (document.archive, planning.decided_by(document.kubelet)):
         shown += [rich_text.Text(""), rich_text.Text(clean(line), "dim")] if line else []
     return terminal.text_for(rich_console.Group(*shown), to)
@@ -322,9 +334,9 @@ def _parts(document: parts.ExplanationDocument, *, verbose: bool) -> Iterator[ri
     reason = f": {document.reason}" if verdict == "rejected" else ""
     called = clean("/".join(part for part in name if part))
     yield rich_text.Text.assemble((f"{kind}[{document.code}]", style), (f": {called} {what}{clean(reason)}", "bold"))
-    yield _indented(document.why)
+    yield console.indented(clean(document.why))
     if document.message:
-        yield _indented(f"The kubelet says: “{document.message}”.", "dim")
+        yield console.indented(clean(f"The kubelet says: “{document.message}”."), "dim")
     shown = document.story if verbose else without_details(document.story)
     if shown or (document.verdict == "not started" and document.circumstances):
         yield rich_text.Text("")
@@ -346,10 +358,6 @@ def _parts(document: parts.ExplanationDocument, *, verbose: bool) -> Iterator[ri
     yield rich_text.Text("")
     hidden = "" if verbose or document.story == shown else "; -v shows everything"
     yield rich_text.Text(f"mooring explain {document.code} has more{hidden}", "dim")
-
-
-def _indented(text: str, style: str = "") -> rich_console.RenderableType:
-    return rich_padding.Padding(rich_text.Text(clean(text), style), (0, 0, 0, 2))
 
 
 def _notes(document: parts.ExplanationDocument) -> Iterator[str]:

@@ -1,19 +1,21 @@
-"""``mooring plan``: what would this node do with these pods?"""
+"""``mooring plan``: what would this node do with these pods? And ``mooring demo``, which asks that of an example."""
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from mooring.answers.base.inputs import checks
-from mooring.answers.base.inputs.checks import check_save
 from mooring.answers.base.inputs.node import question_from, read_inputs
 from mooring.cli import options
 from mooring.cli.options import NodeOptions
-from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_document, json_text, warn
+from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_document, json_text, warn, write_answer
+from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.lazy import lazily
 
@@ -22,11 +24,10 @@ with lazily():
     from mooring.answers.base import check as checking
     from mooring.answers.base import plan as planning
     from mooring.answers.base import plan_text as text
-    from mooring.answers.base.inputs import checks as running_inputs
     from mooring.documents import of_kubelet
     from mooring.engine.checkpoint import store
     from mooring.inputs.decoding import yaml_reader
-    from mooring.views.html import document as html
+    from mooring.views import html
 
 
 if TYPE_CHECKING:
@@ -63,8 +64,8 @@ def command(save: str, form: str, to: str, inputs: NodeOptions, *, verbose: bool
     """
     check_destination(to)
     if save:
-        inputs = running_inputs.with_running_kubelet(inputs)
-        check_save(save, inputs)
+        inputs = checks.with_running_kubelet(inputs)
+        checks.check_save(save, inputs)
     read = read_inputs(inputs)
     question = question_from(read)
     plan = planning.make_plan(question)
@@ -126,3 +127,47 @@ def _restarted_later(question: Question, plan: Plan) -> list[Finding]:
             )
         ]
     return [finding for finding in after.findings if finding.code == answering.RESTART]
+
+
+DEMO_EPILOG = """\b
+Examples:
+  mooring demo
+  mooring demo --to examples
+"""
+_DEMO_FILES = ("pods.yaml", "kubelet.yaml")
+_DEMO_NODE = "-f {to}/pods.yaml --machine epyc-7763-2s-nps4 --config {to}/kubelet.yaml"
+_DEMO_COMMANDS = (
+    f"plan {_DEMO_NODE}",
+    f"explain ai/inference {_DEMO_NODE}",
+    f"show {_DEMO_NODE} -o svg --to {{to}}/node.svg",
+)
+
+
+@click.command("demo", cls=Verb, epilog=DEMO_EPILOG)
+@click.option(
+    "--to", default="mooring-demo", show_default=True, metavar="DIR", shell_complete=options.complete_folder,
+    help="Where pods.yaml, kubelet.yaml and node.svg are written.",
+)  # fmt: skip
+@click.pass_context
+def demo_command(context: click.Context, to: str) -> int:
+    """Write example pods and a configuration, plan them, explain a rejection and draw the node.
+
+    Each command is printed before it runs, so that it can be changed and typed again.
+    """
+    folder = Path(to)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in _DEMO_FILES:
+            content = resources.files(__package__).joinpath("demo", name).read_bytes()
+            if not (folder / name).exists():
+                write_answer(content, str(folder / name))
+    except OSError as error:
+        raise InputError(error.strerror or "cannot be written", source=to, field="--to") from None
+    for line in _DEMO_COMMANDS:
+        words = shlex.split(line.format(to=shlex.quote(to)))
+        emit(f"$ mooring {shlex.join(words)}")
+        verb = context.find_root().command
+        verb.main(words, prog_name=context.find_root().info_name, standalone_mode=False)
+        emit("")
+    emit(f"The picture of the node is {to}/node.svg: open it in a browser. Change the files, and ask again.")
+    return YES

@@ -30,10 +30,9 @@ with lazily():
     from mooring.cli import terminal
     from mooring.inputs.machines import loader
     from mooring.service import agent_status
-    from mooring.views import build
+    from mooring.views import build, html
     from mooring.views import console as consoles
     from mooring.views import terminal as render_terminal
-    from mooring.views.html import document as html
     from mooring.views.svg import picture as svg
 
 if TYPE_CHECKING:

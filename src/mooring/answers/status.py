@@ -19,7 +19,6 @@ from mooring.lazy import lazily
 
 with lazily():
     import rich.console as rich_console
-    import rich.padding as rich_padding
     import rich.table as rich_table
     import rich.text as rich_text
 
@@ -104,7 +103,7 @@ def status_text(document: status.StatusDocument, to: str = "", *, wide: bool = F
         table.add_row(rich_text.Text(name, console.STYLES["quiet"]), shown)
     verdict = ("ready" if document.ready else "not ready", console.STYLES["title"])
     heading = rich_text.Text.assemble(f"{clean(document.node or document.machine)}: ", verdict)
-    reasons = [rich_padding.Padding(rich_text.Text(clean(reason)), (0, 0, 0, 2)) for reason in document.reasons]
+    reasons = [console.indented(clean(reason)) for reason in document.reasons]
     parts: list[rich_console.RenderableType] = [heading, *reasons, rich_text.Text(""), table]
     rows = [*(_wide_rows(document) if wide else _rows(document))]
     if rows:
@@ -121,7 +120,7 @@ def status_text(document: status.StatusDocument, to: str = "", *, wide: bool = F
         words = [(2, f"{pod.namespace}/{pod.name}: {pod.reason}"), (4, pod.message)]
         if names := ", ".join(one.name for one in pod.running):
             words.append((4, f"runs in the shared pool meanwhile: {names}"))
-        parts += [rich_padding.Padding(rich_text.Text(clean(text)), (0, 0, 0, left)) for left, text in words]
+        parts += [console.indented(clean(text), by=left) for left, text in words]
     return terminal.text_for(rich_console.Group(*parts), to)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import click
 
@@ -18,7 +18,6 @@ from mooring.lazy import lazily
 
 with lazily():
     import rich.console as rich_console
-    import rich.padding as rich_padding
     import rich.table as rich_table
     import rich.text as rich_text
 
@@ -31,7 +30,7 @@ with lazily():
     from mooring.inputs.decoding import yaml_reader
     from mooring.inputs.machines import cadvisor, loader, machineinfo_json
     from mooring.inputs.machines import tree as trees
-    from mooring.views import build, wording
+    from mooring.views import build, console, wording
 
 
 EPILOG = """\b
@@ -104,7 +103,7 @@ def topology_text(machine: Machine, to: str = "") -> str:
     parts: list[rich_console.RenderableType] = [
         rich_text.Text(f"{view.name}: {view.title}"),
         rich_text.Text(""),
-        _facts(machine, hardware),
+        _told(_fact_rows(machine, hardware)),
         rich_text.Text(""),
         _nodes(hardware),
     ]
@@ -127,7 +126,7 @@ def topology_text(machine: Machine, to: str = "") -> str:
         for one in told:
             # Most messages name their subject themselves.
             text = one.message if one.subject.lower() in one.message.lower() else f"{one.subject}: {one.message}"
-            parts.append(rich_padding.Padding(rich_text.Text(clean(text)), (0, 0, 0, 2)))
+            parts.append(console.indented(clean(text)))
     return terminal.text_for(rich_console.Group(*parts), to)
 
 
@@ -135,12 +134,13 @@ def _grid() -> rich_table.Table:
     return rich_table.Table(box=None, padding=(0, 2, 0, 0), show_edge=False, header_style="")
 
 
-def _facts(machine: Machine, hardware: Hardware) -> rich_table.Table:
+def _told(rows: Iterable[tuple[str, str]]) -> rich_table.Table:
+    """Return names, each with what there is to say of it."""
     table = _grid()
     table.show_header = False
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for name, value in _fact_rows(machine, hardware):
+    for name, value in rows:
         table.add_row(rich_text.Text(name), rich_text.Text(value))
     return table
 
@@ -239,12 +239,10 @@ def machines_command(to: str) -> int:
     Amounts behind the name replace those of the machine: --machine "hgx-8gpu memory=1Ti hugepages-1Gi=64
     nvidia.com/gpu=4 node0.memory=768Gi".
     """
-    table = rich_table.Table(box=None, padding=(0, 2, 0, 0), show_edge=False, show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
+    rows = []
     for name, one in loader.SHIPPED.items():
         assumed = " ".join(f"{word} (assumed)" for word in one.assumed.split())
         lines = (one.description, one.text, assumed, *one.source.split())
-        table.add_row(rich_text.Text(name), rich_text.Text("\n".join(filter(None, lines))))
-    emit(terminal.text_for(table, to), to)
+        rows.append((name, "\n".join(filter(None, lines))))
+    emit(terminal.text_for(_told(rows), to), to)
     return YES

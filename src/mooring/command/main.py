@@ -96,7 +96,7 @@ _MODULES: Mapping[str, str] = {
     "collect": "answers.collect",
     "completion": "command.completion",
     "deploy": "cluster.deploy",
-    "demo": "answers.demo",
+    "demo": "answers.plan:demo_command",
     "dra": "cluster.dra.command",
     "explain": "answers.explain",
     "extender": "cluster.extender.command",

@@ -200,18 +200,27 @@ def largest_measured(probe: Probe, most: int, step: int, *, guided: bool) -> int
     that suffices: then the largest amount is ``most`` or nothing.
     """
     high = most // step
-    if high > 0 and probe(high * step) is not None:
-        return high * step
-    if not guided:
-        return 0
-    low = 0
+
+    def fits(count: int) -> bool:
+        return probe(count * step) is not None
+
+    if guided:
+        return step * largest_halved(fits, 0, high)
+    return step * high if high > 0 and fits(high) else 0
+
+
+def largest_halved(fits: Callable[[int], bool], least: int, most: int) -> int:
+    """Return a number that fits and whose successor does not; there are too many to try each."""
+    if most <= least or fits(most):
+        return max(most, least)
+    low, high = least, most
     while high - low > 1:
         middle = (low + high) // 2
-        if probe(middle * step) is not None:
+        if fits(middle):
             low = middle
         else:
             high = middle
-    return low * step
+    return low
 
 
 def largest_of(probe: Probe, amounts: Iterable[int], step: int) -> int:

@@ -20,8 +20,9 @@ from mooring.engine.cpumanager.facts import DistributionChosen, SharePicked, Tak
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.node import Decision
 from mooring.engine.topologymanager.merge import BEST_EFFORT, NONE
-from mooring.explanations import reason as code
+from mooring.explanations import codes as code
 from mooring.explanations.chapters import Circumstances
+from mooring.explanations.codes import Reason
 from mooring.explanations.phrases import (
     cpus_text,
     device_words,
@@ -32,7 +33,6 @@ from mooring.explanations.phrases import (
     plural,
     positions,
 )
-from mooring.explanations.reason import Reason
 from mooring.lazy import lazily
 
 with lazily():

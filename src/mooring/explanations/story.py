@@ -21,7 +21,7 @@ from mooring.engine.devicemanager.facts import DeviceHintsAsked, DevicesTaken
 from mooring.engine.extensions.owners import HeldClaim
 from mooring.engine.memorymanager.facts import MemoryAssigned, MemoryHintsAsked, MemoryPinningFailed
 from mooring.engine.topologymanager.facts import HintsMerged
-from mooring.explanations.reason import Reason
+from mooring.explanations.codes import Reason
 from mooring.lazy import dataclass
 
 if TYPE_CHECKING:

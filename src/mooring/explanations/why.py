@@ -22,10 +22,10 @@ from mooring.engine.node import Decision, admission
 from mooring.engine.node.resources import BEYOND_NODE, BY_CPU_POLICY, BY_MEMORY_POLICY
 from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.merge import NONE
-from mooring.explanations import reason as code
+from mooring.explanations import codes as code
 from mooring.explanations.chapters import POD_LEVEL_MANAGERS, Circumstances, devices_of, follows_words, why_left_out
+from mooring.explanations.codes import Reason
 from mooring.explanations.phrases import joined, nodes, nodes_of, plural, size
-from mooring.explanations.reason import Reason
 from mooring.explanations.remarks import spoken_remarks
 from mooring.explanations.why_allocation import why_affinity, why_smt, why_unexpected, with_withheld
 from mooring.explanations.why_resources import why_empty_shared_pool

@@ -17,8 +17,9 @@ from mooring.engine.cpumanager.facts import CPUHintsAsked, WholeCoresChecked
 from mooring.engine.devicemanager.facts import DeviceHintsAsked, DevicesTaken
 from mooring.engine.node import Decision
 from mooring.engine.topologymanager.merge import RESTRICTED, SINGLE_NUMA_NODE
-from mooring.explanations import reason as code
+from mooring.explanations import codes as code
 from mooring.explanations.chapters import CPU, MEMORY, Circumstances, is_followed
+from mooring.explanations.codes import Reason
 from mooring.explanations.phrases import (
     amounts_text,
     device_words,
@@ -33,7 +34,6 @@ from mooring.explanations.phrases import (
     positions,
     who,
 )
-from mooring.explanations.reason import Reason
 from mooring.explanations.story import Chapter, Opinion, Taking
 from mooring.explanations.why_resources import (
     MAKE_ROOM,

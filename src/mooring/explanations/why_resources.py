@@ -15,10 +15,10 @@ from mooring.engine.memorymanager.policy import MEMORY, container_requests, pod_
 from mooring.engine.memorymanager.state import free_in
 from mooring.engine.node import Decision
 from mooring.engine.topologymanager.merge import SINGLE_NUMA_NODE
-from mooring.explanations import reason as code
+from mooring.explanations import codes as code
 from mooring.explanations.chapters import Circumstances
+from mooring.explanations.codes import Reason
 from mooring.explanations.phrases import amounts_text, device_words, joined, nodes, only, per_node, plural, sizes, who
-from mooring.explanations.reason import Reason
 from mooring.explanations.story import Opinion
 from mooring.lazy import replace
 

@@ -27,7 +27,7 @@ with lazily():
     from mooring.inputs.decoding import documents
     from mooring.inputs.pods import pod_relations
     from mooring.published import cluster_objects
-    from mooring.views.html import document as pages
+    from mooring.views import html as pages
     from mooring.views.svg import plot as plots
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from mooring.fleet.simulation import Simulation, with_pods
 from mooring.fleet.states import SharedState
 from mooring.fleet.text import amount_words, joined_periods, unhappy
 from mooring.views.decision import decision_view
-from mooring.views.html.document import page_text, script_text
+from mooring.views.html import page_text, script_text
 from mooring.views.report import UNSAFE
 from mooring.views.svg.decision import decision_svg
 from mooring.views.svg.elements import PATTERNS, style_sheet

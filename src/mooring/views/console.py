@@ -157,6 +157,11 @@ def new_table(*headings: str, right: Collection[int] = ()) -> Table:
     return table
 
 
+def indented(content: RenderableType, style: str | Style = "", *, by: int = 2) -> Padding:
+    """Return a text, or anything else that is drawn, some columns to the right."""
+    return Padding(Text(content, style) if isinstance(content, str) else content, (0, 0, 0, by))
+
+
 BAR_WIDTH = 20
 """Columns of a bar where there is room."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from mooring.lazy import dataclass, replace
 from mooring.views.devices import DeviceGroup, DeviceView
@@ -82,18 +82,8 @@ class BoxPlan:
     """Where the devices begin, from the top of what the box holds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shelf:
-    """Boxes of one sort in a regular grid."""
-
-    plans: tuple[BoxPlan, ...]
-    columns: int
-    column_width: int
-
-    def rows(self) -> list[tuple[BoxPlan, ...]]:
-        """Return the boxes row by row."""
-        starts = range(0, len(self.plans), self.columns)
-        return [self.plans[start : start + self.columns] for start in starts]
+Shelf: TypeAlias = tuple[list[tuple[BoxPlan, ...]], int]
+"""Boxes of one sort in a regular grid, row by row, and the width of a column."""
 
 
 def holds_leaves(boxes: Sequence[BoxView]) -> bool:
@@ -101,6 +91,7 @@ def holds_leaves(boxes: Sequence[BoxView]) -> bool:
     return not any(box.children for box in boxes)
 
 
+_Thing = TypeVar("_Thing")
 _Shelved: TypeAlias = tuple[tuple[Shelf, ...], int, int]
 """All shelves of one box, with their width and height."""
 
@@ -121,13 +112,12 @@ def shelve(boxes: Sequence[BoxView], width: int, grain: Grain, metrics: CellMetr
         )
         if not plans:
             continue
-        column = max([plan.width for plan in plans] + [shelf.column_width for shelf in shelves if sort == 1])
+        column = max([plan.width for plan in plans] + [before for _, before in shelves if sort == 1])
         fitting = max(1, min(most, (width + metrics.gap_x) // (column + metrics.gap_x)))
-        rows = -(-len(plans) // fitting)
-        shelf = Shelf(plans, -(-len(plans) // rows), column)
-        used = max(used, shelf.columns * (column + metrics.gap_x) - metrics.gap_x)
-        shelves.append(shelf)
-    heights = [max(plan.height for plan in row) for shelf in shelves for row in shelf.rows()]
+        rows = _even_rows(plans, fitting)
+        used = max(used, len(rows[0]) * (column + metrics.gap_x) - metrics.gap_x)
+        shelves.append((rows, column))
+    heights = [max(plan.height for plan in row) for rows, _ in shelves for row in rows]
     return tuple(shelves), used, sum(heights) + metrics.gap_y * max(0, len(heights) - 1)
 
 
@@ -170,6 +160,12 @@ def group_height(group: DeviceGroup, per_row: int, metrics: CellMetrics) -> int:
     return metrics.device_heading + -(-len(group.devices) // per_row) * metrics.device_height
 
 
+def _even_rows(things: Sequence[_Thing], most: int) -> list[tuple[_Thing, ...]]:
+    """Return things in as few rows as hold at most so many each, of equal length except the last."""
+    length = -(-len(things) // -(-len(things) // most))
+    return [tuple(things[start : start + length]) for start in range(0, len(things), length)]
+
+
 def _core_rows(
     cores: Sequence[CoreView], width: int, per_row: int, metrics: CellMetrics
 ) -> tuple[tuple[CoreView, ...], ...]:
@@ -177,9 +173,7 @@ def _core_rows(
     if not cores:
         return ()
     fitting = max(1, min(per_row, (width + metrics.core_gap) // (metrics.cell_width + metrics.core_gap)))
-    rows = -(-len(cores) // fitting)
-    length = -(-len(cores) // rows)
-    return tuple(tuple(cores[start : start + length]) for start in range(0, len(cores), length))
+    return tuple(_even_rows(cores, fitting))
 
 
 def row_width(row: Sequence[CoreView], metrics: CellMetrics) -> int:
@@ -284,7 +278,7 @@ def arrange(boxes: Sequence[BoxView], metrics: CellMetrics, width: int) -> Pictu
 
     def badness(tried: tuple[Grain, _Shelved]) -> tuple[int, ...]:
         grain, (shelves, width, height) = tried
-        rows = sum(len(shelf.rows()) for shelf in shelves) if metrics.side_by_side else 0
+        rows = sum(len(rows) for rows, _ in shelves) if metrics.side_by_side else 0
         return height > limit, rows, -grain.title, -grain.cores, height, width
 
     _, (shelves, width, height) = min(tried, key=badness)
@@ -325,12 +319,12 @@ def _flat(boxes: Iterable[BoxView]) -> Iterator[BoxView]:
 
 
 def _place_shelves(shelves: Sequence[Shelf], x: int, y: int, depth: int, metrics: CellMetrics) -> Iterator[PlacedBox]:
-    for shelf in shelves:
-        for row in shelf.rows():
+    for rows, column_width in shelves:
+        for row in rows:
             height = max(plan.height for plan in row)
             for column, plan in enumerate(row):
-                left = x + column * (shelf.column_width + metrics.gap_x)
-                frame = PlacedBox(plan.view, left, y, shelf.column_width, height, depth, ())
+                left = x + column * (column_width + metrics.gap_x)
+                frame = PlacedBox(plan.view, left, y, column_width, height, depth, ())
                 yield from _place(plan, frame, metrics)
             y += height + metrics.gap_y
 

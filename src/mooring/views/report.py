@@ -13,7 +13,7 @@ from typing import Any
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import clean
 from mooring.engine.core.machine import Finding
-from mooring.lazy import dataclass
+from mooring.lazy import dataclass, field
 from mooring.views.devices import DeviceView
 from mooring.views.layout import (
     CellMetrics,
@@ -103,15 +103,6 @@ class ReportPod:
 
 
 @dataclass(frozen=True, slots=True)
-class ReportDistances:
-    """Distances between NUMA nodes."""
-
-    nodes: tuple[int, ...]
-    rows: tuple[tuple[int, ...], ...]
-    """One row for each of ``nodes``, with a column for each of them."""
-
-
-@dataclass(frozen=True, slots=True)
 class ReportView:
     """The whole report."""
 
@@ -130,7 +121,8 @@ class ReportView:
     accounted: bool = False
     """Whether the memory manager keeps the accounts; else nothing but their totals is known."""
     devices: tuple[DeviceView, ...] = ()
-    distances: ReportDistances | None = None
+    distances: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    """NUMA node -> distances to all of them, in the order of the keys; empty where they are not known."""
     findings: tuple[Finding, ...] = ()
     facts: tuple[tuple[str, str], ...] = ()
     """Configuration and circumstances, as names and values."""

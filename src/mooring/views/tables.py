@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, groupby
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
-from rich.padding import Padding
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
@@ -21,7 +20,7 @@ from rich.text import Text
 from mooring.engine.core.errors import clean
 from mooring.explanations.phrases import size
 from mooring.lazy import dataclass
-from mooring.views.console import BAR_WIDTH, NARROWEST_BAR, STYLES, Breaking, bar, new_table
+from mooring.views.console import BAR_WIDTH, NARROWEST_BAR, STYLES, Breaking, bar, indented, new_table
 from mooring.views.devices import DeviceView, amounts_by_owner
 from mooring.views.view import CPUUse, NodeView, PlacementRow, device_style, owner_style, use_style
 from mooring.views.wording import MARKS, device_mark, free_bytes, numbers
@@ -31,16 +30,10 @@ _SIGNS = {**MARKS, CPUUse.EXCLUSIVE: "█"}
 
 def owners_table(view: NodeView) -> Table:
     """Return the owners and their CPUs, one owner per line, with the mark that the map uses."""
-    table = new_table("", "owner")
     with_memory = any(owner.memory_nodes for owner in view.owners)
     held = amounts_by_owner(view.devices)
-    table.add_column("CPUs", justify="right")
-    table.add_column("CPU list")
-    table.add_column("NUMA")
-    if with_memory:
-        table.add_column("memory")
-    if held:
-        table.add_column("devices")
+    of_some = [*(["memory"] if with_memory else []), *(["devices"] if held else [])]
+    table = new_table("", "owner", "CPUs", "CPU list", "NUMA", *of_some, right=(2,))
     for owner in view.owners:
         cells: list[RenderableType] = [
             Text(f" {owner.mark} ", STYLES[owner_style(owner)]),
@@ -235,7 +228,7 @@ class _Listing:
                 if line not in drawn:
                     parts = [columns.line(line[0], line[1])] if row.holder else []
                     if row.why:
-                        parts.append(Padding(Text(clean(row.why), STYLES["quiet"]), (0, 0, 0, 2 * _INDENT)))
+                        parts.append(indented(clean(row.why), STYLES["quiet"], by=2 * _INDENT))
                     drawn[line] = list(console.render(Group(*parts), options))
                 yield from drawn[line]
 
@@ -253,12 +246,12 @@ class _Columns:
 
     def line(self, cells: Sequence[str], cpus: str, style: str = "") -> RenderableType:
         """Return one line; the CPU list breaks after commas, beside the other cells or below them."""
-        below = [Padding(Breaking(cpus), (0, 0, 0, 2 * _INDENT))] if cpus and not self.list_width else []
+        below = [indented(Breaking(cpus), by=2 * _INDENT)] if cpus and not self.list_width else []
         if not self.fits:
             named = zip(_HEADINGS, cells, strict=True)
             words = [cell if name in _SPEAKING else f"{name} {cell}" for name, cell in named if cell != "–"]
             sentence = Text(", ".join(dict.fromkeys(words)), STYLES[style])
-            return Group(Padding(sentence, (0, 0, 0, _INDENT)), *below)
+            return Group(indented(sentence, by=_INDENT), *below)
         table = Table.grid(padding=(0, _GAP, 0, 0))
         found: list[RenderableType] = []
         for position, (cell, width) in enumerate(zip(cells, self.widths, strict=True)):
@@ -270,7 +263,7 @@ class _Columns:
             table.add_column(width=self.list_width)
             found.append(Breaking(cpus, ",", style))
         table.add_row(*found)
-        return Group(Padding(table, (0, 0, 0, _INDENT)), *below)
+        return Group(indented(table, by=_INDENT), *below)
 
 
 def _columns(rows: Sequence[PlacementRow], width: int) -> _Columns:

@@ -10,14 +10,13 @@ from collections.abc import Iterator, Mapping
 from itertools import chain, groupby
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from mooring.engine.core.cpuset import CPUSet
 from mooring.explanations.phrases import plural
 from mooring.lazy import dataclass, replace
-from mooring.views.console import STYLES
+from mooring.views.console import STYLES, indented
 from mooring.views.devices import device_names, most_of_one_kind
 from mooring.views.layout import CellMetrics, Insets, PictureLayout, PlacedGroup, arrange
 from mooring.views.tables import devices_table, numa_table, owners_table
@@ -128,8 +127,8 @@ def picture(view: NodeView, width: int) -> RenderableType:
     if view.rejected:
         parts += ["", Text("Not admitted", STYLES["title"])]
     for pod in view.rejected:
-        parts.append(Padding(Text(f"{pod.name}: {pod.reason}" if pod.reason else pod.name), (0, 0, 0, 1)))
-        parts += [Padding(Text(pod.why), (0, 0, 0, 3))] if pod.why else []
+        parts.append(indented(f"{pod.name}: {pod.reason}" if pod.reason else pod.name, by=1))
+        parts += [indented(pod.why, by=3)] if pod.why else []
     return Group(*parts)
 
 

@@ -17,19 +17,22 @@ from mooring.engine.core.decision import Placement
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.machine import Finding, Machine
 from mooring.engine.core.pod import Pod
+from mooring.engine.cpumanager.facts import WholeCoresChecked
 from mooring.engine.cpumanager.policy import exclusive_cpus, withheld
+from mooring.engine.devicemanager.facts import DevicesTaken
 from mooring.engine.kubelet.admit import AdmitMode, AdmitResult, admit
 from mooring.engine.kubelet.events import Readmit, run
 from mooring.engine.kubelet.kubelet import Kubelet, StateFile
 from mooring.engine.kubelet.start import NotStarted, Start, crash_at_start, refusal_of, restart_kubelet
+from mooring.engine.memorymanager.facts import MemoryAssigned
 from mooring.engine.node import Decision
 from mooring.engine.node.node import placements_of
 from mooring.engine.node.providers import Providers
-from mooring.explanations import reason as code
+from mooring.explanations import codes as code
 from mooring.explanations.chapters import Circumstances
 from mooring.explanations.phrases import joined, size
 from mooring.explanations.remarks import left_out_words, loss_words, other_cores
-from mooring.explanations.story import PodVerdict
+from mooring.explanations.story import PodVerdict, Taking
 from mooring.explanations.why import why, why_crash, why_out_of
 from mooring.inputs.machines.formats.description import ASSUMED_CORES, ASSUMED_ONE_NODE, OF_PART
 from mooring.inputs.machines.loader import UNTOLD
@@ -84,6 +87,22 @@ class Answer:
         if self.decision.endless is not None:
             return PodVerdict.ENDLESS
         return PodVerdict.ADMITTED if self.admitted else PodVerdict.REJECTED
+
+    @property
+    def decided_for(self) -> tuple[str, str]:
+        """Container and resource for which a pod is rejected; empty where no fact of the decision names them."""
+        chapter, rejection = self.circumstances.refused_in, self.decision.rejection
+        if rejection is not None and rejection.shortage is not None:
+            return "", rejection.shortage.resource
+        if chapter is None:
+            return "", ""
+        if chapter.refusal(WholeCoresChecked) or chapter.refusal(Taking):
+            return chapter.container, "cpu"
+        if (taken := chapter.refusal(DevicesTaken)) is not None:
+            return chapter.container, taken.resource
+        if chapter.refusal(MemoryAssigned) is not None:
+            return chapter.container, "memory"
+        return chapter.container, next((one.resource for one in chapter.opinions if not one.suffices), "")
 
     @property
     def never_returns(self) -> bool:

@@ -27,7 +27,7 @@ from mooring.engine.kubelet.events import Admit, Event, Offline, Readmit, Remove
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted, Opened, held_findings, opened
 from mooring.engine.node.hotplug import check_known, hotplug_findings, remembered
-from mooring.explanations.reason import POOL_EMPTY
+from mooring.explanations.codes import POOL_EMPTY
 from mooring.inputs.archive import OF_ARCHIVE
 from mooring.inputs.configuration.node_configuration import RESERVATION_UNKNOWN
 from mooring.lazy import lazily

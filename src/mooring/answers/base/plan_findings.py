@@ -23,8 +23,8 @@ from mooring.engine.memorymanager.facts import StartLeftToChance
 from mooring.engine.memorymanager.policy import MEMORY, hugepages_type, wrapped_nodes
 from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.merge import NONE, PREFER_CLOSEST, SINGLE_NUMA_NODE
+from mooring.explanations.codes import CRASHES, POOL_EMPTY
 from mooring.explanations.phrases import plural
-from mooring.explanations.reason import CRASHES, POOL_EMPTY
 from mooring.lazy import lazily
 
 with lazily():

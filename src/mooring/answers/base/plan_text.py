@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.text import Text
 
 from mooring.answers.base.picture import plan_view
@@ -18,7 +17,7 @@ from mooring.engine.core.errors import clean
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.node.resources import allocatable, total_requests
 from mooring.inputs.configuration.kubelet_config import EffectiveField
-from mooring.views.console import new_table
+from mooring.views.console import indented, new_table
 from mooring.views.tables import numa_table, placements_table
 from mooring.views.view import NodeView
 
@@ -82,7 +81,7 @@ def head_lines(view: NodeView) -> Iterator[RenderableType]:
 def refusal_lines(document: PlanDocument) -> Iterator[RenderableType]:
     """Yield that the kubelet would not start, its text, and what to do."""
     yield Text.assemble((not_started(document.kubelet), "bold"), (f" [{document.start_error_code}]", "dim"))
-    yield Padding(Text(clean(document.start_error or "")), (0, 0, 0, 2))
+    yield indented(clean(document.start_error or ""))
     if document.remedy:
         yield Text(document.remedy)
 
@@ -105,9 +104,7 @@ def resources_text(plan: AnyPlan, to: str) -> str:
     offers = allocatable(settings.reservation) | {_PODS: settings.max_pods}
     offers |= {name: sum(one.healthy for one in them) for name, them in devices.items()}
     asked = total_requests(node.active.values()) | {_PODS: len(node.active)}
-    table = new_table("resource")
-    for heading in ("capacity", "allocatable", "requested"):
-        table.add_column(heading, justify="right")
+    table = new_table("resource", "capacity", "allocatable", "requested", right=(1, 2, 3))
     for name in sorted(has, key=lambda one: (one != _CPU, one != _MEMORY, one)):
         form = (
             Quantity.of_milli if name == _CPU else Quantity.of_bytes if name == _MEMORY or "hugepages-" in name else str

@@ -25,9 +25,8 @@ from mooring.engine.kubelet.admit import AdmitMode, admit
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node.facts import AdmissionBegun, StaleStateRemoved
 from mooring.engine.node.settings import policies
-from mooring.explanations import reason as code
-from mooring.explanations.codes import page
-from mooring.explanations.reason import Reason
+from mooring.explanations import codes as code
+from mooring.explanations.codes import Reason, page
 from mooring.explanations.remarks import all_remarks
 from mooring.explanations.story import ClaimsInvolved, PodVerdict, Story
 from mooring.explanations.why import why_container

@@ -231,14 +231,12 @@ def _pairs(values: Mapping[str, str]) -> str:
     return ", ".join(f"{name}={values[name]}" for name in sorted(values)) or "none"
 
 
-def distances_of(machine: Machine) -> reports.ReportDistances | None:
+def distances_of(machine: Machine) -> Mapping[int, tuple[int, ...]]:
     """Return the distances between the NUMA nodes: the hardware's, else those that the kubelet knows."""
     hardware = machine.hardware
     if hardware is not None and hardware.distances:
-        return reports.ReportDistances(hardware.distance_nodes, hardware.distances)
+        return dict(zip(hardware.distance_nodes, hardware.distances, strict=True))
     # A node's row is by ascending node id, with no entry for absent ids (cAdvisor 0.60.5).
     told = sorted(machine.info.topology, key=lambda node: node.node_id)
-    rows = tuple(node.distances for node in told if node.distances is not None)
-    if not told or len(rows) != len(told) or any(len(row) != len(told) for row in rows):
-        return None
-    return reports.ReportDistances(tuple(node.node_id for node in told), rows)
+    rows = {node.node_id: node.distances for node in told if node.distances is not None}
+    return rows if all(node.distances is not None and len(node.distances) == len(told) for node in told) else {}

@@ -27,8 +27,8 @@ from mooring.engine.devicemanager.state import Device
 from mooring.engine.extensions.owners import hidden_of
 from mooring.engine.kubelet.kubelet import Kubelet, free_cpus, reserved_cpus, shared_cpus
 from mooring.engine.node.providers import Isolation, cpu_isolation, mixed_containers
+from mooring.explanations.codes import POOL_EMPTY
 from mooring.explanations.phrases import cpus_text, nodes_of, plural, size
-from mooring.explanations.reason import POOL_EMPTY
 from mooring.explanations.story import PodVerdict
 from mooring.views.locations import locate_cpus
 from mooring.views.view import PlacementRow

@@ -21,8 +21,8 @@ from mooring.engine.releases.config_fields import CPU_OPTIONS, READ_FIELDS, TOPO
 from mooring.engine.releases.gate_history import ALWAYS_ON, GATE_HISTORY
 from mooring.engine.releases.gates import cpu_option_groups, known_gates, topology_option_groups
 from mooring.engine.topologymanager.merge import MAX_ALLOWABLE, PREFER_CLOSEST
+from mooring.explanations.codes import remedy
 from mooring.explanations.phrases import joined, size
-from mooring.explanations.reason import remedy
 from mooring.inputs.configuration.node_configuration import RESERVATION_UNKNOWN
 from mooring.inputs.decoding.api_fields import ended_gate
 from mooring.inputs.decoding.fields import nearest
@@ -60,29 +60,30 @@ def not_known(question: Question, refusal: StartRefusal) -> str:
     return "; ".join(unknown) if compares_size or Cause.RESERVED_SUM in faults else ""
 
 
-def _set(question: Question, field: str, value: str) -> StartChange:
+def _with(question: Question, words: str, field: str, value: object) -> StartChange:
+    """Return the change that gives a field of the KubeletConfiguration a value."""
     config = replace(question.config, **{READ_FIELDS[field].member: value})  # type: ignore[arg-type]
-    return StartChange(f'set {field} to "{value}"', replace(question, config=config))
+    return StartChange(words, replace(question, config=config))
+
+
+def _set(question: Question, field: str, value: str) -> StartChange:
+    return _with(question, f'set {field} to "{value}"', field, value)
 
 
 def _put(question: Question, field: str, name: str, value: object) -> StartChange:
     """Return the change of one entry of a field that is a mapping."""
-    member = READ_FIELDS[field].member
-    others: Mapping[str, object] = getattr(question.config, member) or {}
-    config = replace(question.config, **{member: {**others, name: value}})  # type: ignore[arg-type]
+    others: Mapping[str, object] = getattr(question.config, READ_FIELDS[field].member) or {}
     shown = str(value).lower() if isinstance(value, bool) else f'"{value}"'
-    return StartChange(f"set {field}.{name} to {shown}", replace(question, config=config))
+    return _with(question, f"set {field}.{name} to {shown}", field, {**others, name: value})
 
 
 def _remove(question: Question, field: str, name: str) -> Iterator[StartChange]:
     """Yield the change without one entry of a field that is a mapping, where it has that entry."""
-    member = READ_FIELDS[field].member
-    entries: Mapping[str, object] = getattr(question.config, member) or {}
+    entries: Mapping[str, object] = getattr(question.config, READ_FIELDS[field].member) or {}
     if name in entries:
         left = {other: value for other, value in entries.items() if other != name}
-        config = replace(question.config, **{member: left})  # type: ignore[arg-type]
         words = f"remove {field}.{name}" if name else f'remove the option "" from {field}'
-        yield StartChange(words, replace(question, config=config))
+        yield _with(question, words, field, left)
 
 
 def _option(question: Question, fault: Fault) -> Iterator[StartChange]:
@@ -90,8 +91,7 @@ def _option(question: Question, fault: Fault) -> Iterator[StartChange]:
     if fault.cause is Cause.OPTION_VALUE:
         yield _put(question, fault.field, fault.names[0], "true")
     elif fault.cause is Cause.OPTIONS_WITHOUT_POLICY:
-        config = replace(question.config, cpu_manager_policy_options={})
-        yield StartChange(f"remove {CPU_OPTIONS}", replace(question, config=config))
+        yield _with(question, f"remove {CPU_OPTIONS}", CPU_OPTIONS, {})
         yield _set(question, "cpuManagerPolicy", "static")
         return
     else:
@@ -106,8 +106,7 @@ def _unknown_option(question: Question, fault: Fault) -> Iterator[StartChange]:
     close = nearest(option, frozenset(groups(question.mooring.release.name)))
     if close and close not in given:
         renamed = {close if name == option else name: value for name, value in given.items()}
-        config = replace(question.config, **{READ_FIELDS[field].member: renamed})  # type: ignore[arg-type]
-        yield StartChange(f"write {field}.{close} for {option}", replace(question, config=config))
+        yield _with(question, f"write {field}.{close} for {option}", field, renamed)
     yield from _remove(question, field, option)
 
 
@@ -123,8 +122,7 @@ def _options_gate(question: Question, _: Fault) -> Iterator[StartChange]:
     for field, gate in ((one, READ_FIELDS[one].gate) for one in (CPU_OPTIONS, TOPOLOGY_OPTIONS)):
         yield from _remove(question, "featureGates", gate)
         if getattr(question.config, READ_FIELDS[field].member):
-            config = replace(question.config, **{READ_FIELDS[field].member: {}})  # type: ignore[arg-type]
-            yield StartChange(f"remove {field}", replace(question, config=config))
+            yield _with(question, f"remove {field}", field, {})
 
 
 def _reserve_a_core(question: Question, fault: Fault) -> Iterator[StartChange]:
@@ -238,8 +236,7 @@ def _gate(question: Question, fault: Fault) -> Iterator[StartChange]:
     close = nearest(name, frozenset(known_gates(question.mooring.release.name).gates)) if is_misspelt else ""
     if close and name in question.config.feature_gates:
         gates = {close if one == name else one: value for one, value in question.config.feature_gates.items()}
-        config = replace(question.config, feature_gates=gates)
-        yield StartChange(f"write featureGates.{close} for {name}", replace(question, config=config))
+        yield _with(question, f"write featureGates.{close} for {name}", "featureGates", gates)
     ended = "" if is_known else ended_gate(name, question.mooring.release.name)
     for change in _remove(question, "featureGates", name):
         yield replace(change, words=f"{change.words} ({ended})") if ended else change

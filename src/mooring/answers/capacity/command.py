@@ -20,7 +20,6 @@ from mooring.lazy import lazily
 
 with lazily():
     import rich.console as rich_console
-    import rich.padding as rich_padding
     import rich.text as rich_text
 
     from mooring.answers.base import picture as pictures
@@ -39,7 +38,6 @@ with lazily():
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
 
     from mooring.answers.base.plan import AnyPlan, Plan
     from mooring.answers.capacity.fragmentation import FragmentationPart, NodeSharePart
@@ -137,7 +135,6 @@ def _svg(capacity: counted.Capacity) -> str:
     return svg.svg_text(view)
 
 
-_INDENT = (0, 0, 0, 2)
 _ORDER = (
     "Counted as if they were created now, one after the other. In another order, or with other pods in between, the "
     "number can differ."
@@ -197,9 +194,9 @@ def _parts(capacity: counted.Capacity, plan: Plan, after: Plan, width: int, *, w
         never = "would never be answered" if answer.endless else f"is refused: {answer.reason}"
         yield rich_text.Text("")
         yield rich_text.Text(f"{subject} {'would crash the kubelet' if answer.crash else never}{mark}.", "bold")
-        yield rich_padding.Padding(rich_text.Text(clean(answer.why)), _INDENT)
+        yield console.indented(clean(answer.why))
         if answer.message:
-            yield rich_padding.Padding(rich_text.Text(f"The kubelet says: “{clean(answer.message)}”."), _INDENT)
+            yield console.indented(f"The kubelet says: “{clean(answer.message)}”.")
     for advice in document.advice:
         yield from _advice(advice)
     if document.fragmentation:
@@ -243,9 +240,9 @@ def _advice(advice: counted.AdvicePart) -> Iterator[RenderableType]:
     yield rich_text.Text("")
     yield rich_text.Text(purpose, "bold")
     if advice.remark == counted.EMPTY_REFUSES:
-        yield rich_padding.Padding(rich_text.Text("No eviction helps: even the empty node refuses it."), _INDENT)
+        yield console.indented("No eviction helps: even the empty node refuses it.")
     elif advice.remark:
-        yield rich_padding.Padding(rich_text.Text("No eviction was found that helps."), _INDENT)
+        yield console.indented("No eviction was found that helps.")
     for position, eviction in enumerate(advice.evictions):
         pods = []
         for pod in eviction.pods:
@@ -253,19 +250,11 @@ def _advice(advice: counted.AdvicePart) -> Iterator[RenderableType]:
             holding = [reasons.amount_of("cpu", pod.milli_cpu), *([size(pod.bytes)] if pod.bytes else [])]
             holding += [nodes(pod.numa_nodes)] if pod.numa_nodes else []
             pods.append(f"{clean(name)} ({', '.join(holding)})")
-        yield rich_padding.Padding(rich_text.Text(f"{'or ' if position else ''}evict {joined(pods)}"), _INDENT)
+        yield console.indented(f"{'or ' if position else ''}evict {joined(pods)}")
 
 
 _GAP = 2
 _BAR = 10
-
-
-def _table(*headings: tuple[str, str]) -> Table:
-    """Return a table with headings, each left or right."""
-    table = console.new_table()
-    for heading, side in headings:
-        table.add_column(heading, justify="right" if side == "right" else "left")
-    return table
 
 
 def _groups(replicas: Sequence[counted.ReplicaPart], rows: Sequence[PlacementRow]) -> RenderableType:
@@ -288,15 +277,8 @@ def _groups(replicas: Sequence[counted.ReplicaPart], rows: Sequence[PlacementRow
         alike = (len(CPUSet.parse(one.cpus)), lies, "; ".join(words.get(one.name, [])))
         groups.setdefault(alike, []).append(one)
     with_memory, with_devices = (any(lies[place] for _, lies, _ in groups) for place in (1, 2))
-    table = _table(
-        ("pods", "right"),
-        ("CPUs each", "right"),
-        ("NUMA", "left"),
-        *([("memory", "left")] if with_memory else []),
-        *([("devices", "left")] if with_devices else []),
-        ("alignment", "left"),
-        ("CPU list", "left"),
-    )
+    of_some = [*(["memory"] if with_memory else []), *(["devices"] if with_devices else [])]
+    table = console.new_table("pods", "CPUs each", "NUMA", *of_some, "alignment", "CPU list", right=(0, 1))
     for (cpus, (of_cpus, of_memory, of_devices), alignment), members in groups.items():
         every = CPUSet()
         for one in members:
@@ -316,9 +298,7 @@ def _groups(replicas: Sequence[counted.ReplicaPart], rows: Sequence[PlacementRow
 def _fragmentation(found: Sequence[FragmentationPart], width: int) -> Iterator[RenderableType]:
     """Yield the largest requests by resource, then by NUMA node with bars where ``width`` columns leave room."""
     yield rich_text.Text("The largest request that one pod could make on the node as it is", "bold")
-    table = _table(
-        ("resource", "left"), ("one NUMA node", "right"), ("at all", "right"), ("free", "right"), ("lost", "right")
-    )
+    table = console.new_table("resource", "one NUMA node", "at all", "free", "lost", right=(1, 2, 3, 4))
     groups: list[list[FragmentationPart]] = []
     for one in found:
         share = f" ({round(100 * one.lost / one.gathered)} %)" if one.lost else ""
@@ -354,7 +334,7 @@ def _needed(resources: Sequence[FragmentationPart]) -> int:
 
 def _by_node(resources: Sequence[FragmentationPart], width: int) -> RenderableType:
     room = _bar_width(resources, width)
-    table = _table(("NUMA", "left"))
+    table = console.new_table("NUMA")
     for one in resources:
         table.add_column(_resource(one), justify="right", no_wrap=True)
         if room:

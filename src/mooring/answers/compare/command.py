@@ -15,7 +15,6 @@ from mooring.cli.output import NO, YES, Verb, emit_document, warn
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.answers.base.inputs import checks as running_inputs
     from mooring.answers.compare import answer, text, variant
     from mooring.answers.compare import inputs as compare_inputs
     from mooring.answers.compare import plot as comparison_plots
@@ -183,7 +182,7 @@ def command(
     if cluster and (machines or alternatives or trace or versions or inputs.config or inputs.state or inputs.node):
         raise click.UsageError("--cluster describes the nodes: give no other machine, configuration, release or trace")
     if not trace and not machines and not cluster:
-        inputs = running_inputs.with_running_kubelet(inputs)
+        inputs = checks.with_running_kubelet(inputs)
     if alternatives and not inputs.config and not inputs.node and not inputs.running and not trace:
         # Without a base the first alternative is one: the kubelet's defaults were not asked for.
         inputs, alternatives = replace(inputs, config=alternatives[:1]), alternatives[1:]

@@ -29,8 +29,8 @@ from mooring.engine.core.decision import StartRefusal
 from mooring.engine.core.pod import ContainerKind, Pod
 from mooring.engine.core.topology import Topology
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.engine.memorymanager.state import Block, NUMANodeState
-from mooring.explanations.alignment import are_near, extent_of_nodes
+from mooring.engine.memorymanager.state import NUMANodeState
+from mooring.explanations.alignment import are_near, extent_of_nodes, memory_supplies, nodes_needed
 from mooring.explanations.phrases import fewest_elements
 from mooring.explanations.story import PodVerdict
 
@@ -270,7 +270,8 @@ def _rejected(new: Sequence[trials.TrialAdmission], trial: trials.Trial, asked: 
 def _beyond(admission: trials.TrialAdmission, nodes: Mapping[int, NUMANodeState]) -> int:
     """Return how many NUMA nodes more than needed the memory of a pod's containers is bound to."""
     return sum(
-        len({node for block in blocks for node in block.numa}) - max(_needed(block, nodes) for block in blocks)
+        len({node for block in blocks for node in block.numa})
+        - max(nodes_needed(memory_supplies([block], nodes)) or len(block.numa) for block in blocks)
         for name, blocks in admission.memory.items()
         if blocks and not _is_init(admission.pod, name)
     )
@@ -278,17 +279,6 @@ def _beyond(admission: trials.TrialAdmission, nodes: Mapping[int, NUMANodeState]
 
 def _is_init(pod: Pod, name: str) -> bool:
     return any(container.name == name and container.kind is ContainerKind.INIT for container in pod.containers)
-
-
-def _needed(block: Block, nodes: Mapping[int, NUMANodeState]) -> int:
-    """Return how many NUMA nodes a block needs at least on an empty machine."""
-    tables = (state.memory.get(block.type) for state in nodes.values())
-    total = 0
-    for number, size in enumerate(sorted((table.allocatable for table in tables if table), reverse=True), 1):
-        total += size
-        if total >= block.size:
-            return number
-    return len(block.numa)
 
 
 def digest(trial: trials.Trial) -> str:

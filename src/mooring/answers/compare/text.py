@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -36,7 +35,7 @@ from mooring.documents.plan import PodPart
 from mooring.engine.core.errors import clean
 from mooring.engine.core.release import NEWEST
 from mooring.explanations.phrases import joined, plural
-from mooring.views.console import STYLES, Breaking, new_table
+from mooring.views.console import STYLES, Breaking, indented, new_table
 from mooring.views.wording import numbers
 
 GAP = 2
@@ -222,7 +221,7 @@ class _Ranking:
             rank, figures = f"{row.rank}.".rjust(self.widths[""]), self._figures(row)
             line = self._line((rank, *figures), "bold" if row.is_given else "")
             yield line if figures else Text(f"{rank}{' ' * GAP}not started", "bold")
-            yield from (Padding(Text(text, "dim"), (0, 0, 0, _INDENT)) for text in _entry(row, self.rows))
+            yield from (indented(text, "dim", by=_INDENT) for text in _entry(row, self.rows))
 
     def _line(self, cells: Iterable[str], style: str) -> Text:
         padded = (cell.rjust(width) for cell, width in zip(cells, self.widths.values(), strict=False))
@@ -273,7 +272,6 @@ def _promise_words(found: VariantPart) -> str:
     return f"no alignment (policy {found.settings.topology_manager_policy})"
 
 
-_PADDING = (0, 0, 0, 2)
 _MOST_NAMED = 5
 """How many of the pods that a rule changes are named."""
 
@@ -286,7 +284,7 @@ def release_parts(plans: Sequence[AnyPlan], comparison: ReleaseComparisonDocumen
     for plan in plans:
         if isinstance(plan, RefusedPlan):
             yield Text(f"Kubelet {plan.release} would not start: [{plan.refusal.code}]")
-            yield Padding(Text(clean(plan.refusal.message)), _PADDING)
+            yield indented(clean(plan.refusal.message))
     # The releases that start, those that decide alike together
     newer = {one.newer for one in comparison.differences}
     groups: list[list[str]] = []
@@ -308,11 +306,11 @@ def release_parts(plans: Sequence[AnyPlan], comparison: ReleaseComparisonDocumen
         yield Text(f"{difference.older} and {difference.newer} differ by:", STYLES["title"])
         for one in difference.rules:
             text = f"{one.rule} ({one.releases}): {one.says}. Later: {one.instead}. ({_names_of_releases(one.pods)})"
-            yield Padding(Text(text), _PADDING)
+            yield indented(text)
         if difference.unexplained:
             names = _names_of_releases(difference.unexplained)
             text = f"feature gates, stages of options or formats of state files ({names})"
-            yield Padding(Text(text), _PADDING)
+            yield indented(text)
 
 
 def _releases(group: Sequence[str]) -> str:

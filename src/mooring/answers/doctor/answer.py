@@ -16,8 +16,8 @@ from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.pod import Pod
 from mooring.engine.node.settings import CPU_FILE, MEMORY_FILE
+from mooring.explanations.codes import POOL_EMPTY
 from mooring.explanations.phrases import cpus_text
-from mooring.explanations.reason import POOL_EMPTY
 
 MISSING = "missing"
 """Stands for the format of a file that a repair makes."""

@@ -41,8 +41,8 @@ from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node.settings import CPU_FILE, MEMORY_FILE, Settings
 from mooring.engine.releases.catalog import state_file_rules
 from mooring.engine.releases.gates import known_gates
+from mooring.explanations.codes import POOL_EMPTY
 from mooring.explanations.phrases import plural
-from mooring.explanations.reason import POOL_EMPTY
 
 POD_LEVEL_GATE = "PodLevelResourceManagers"
 

@@ -45,7 +45,7 @@ from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.gotext import quote
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.core.release import NEWEST, Release
-from mooring.engine.cpumanager.state import CPUState
+from mooring.engine.cpumanager.state import CPUState, PreAssignment
 from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node.settings import CPU_FILE, MEMORY_FILE, Settings
 from mooring.engine.releases.catalog import pod_file_versions, state_file_rules
@@ -291,24 +291,27 @@ def changes(before: CPUState | MemoryState | None, after: CPUState | MemoryState
     return list(difflib.unified_diff(old, new, file, f"{file} (repaired)", lineterm="", n=1))
 
 
+def _entry_lines(title: str, entries: Mapping[str, Mapping[str, Held]], words: Callable[[Held], str]) -> Iterator[str]:
+    for uid, held in sorted(entries.items()):
+        for name, one in sorted(held.items()):
+            yield f"{title}/{uid}/{name}: {words(one)}"
+
+
 def _lines(state: CPUState | MemoryState) -> Iterator[str]:
     yield f"policyName: {state.policy}"
     if isinstance(state, MemoryState):
         yield from _memory_lines(state)
         return
     yield f"defaultCpuSet: {list_text(state.default)}"
-    for uid, held in sorted(state.assignments.items()):
-        for name, mask in sorted(held.items()):
-            yield f"entries/{uid}/{name}: {list_text(mask)}"
+    yield from _entry_lines("entries", state.assignments, list_text)
     for uid, mask in sorted(state.pods.items()):
         yield f"podEntries/{uid}: {list_text(mask)}"
-    for uid, held in sorted(state.baselines.items()):
-        for name, mask in sorted(held.items()):
-            yield f"baselines/{uid}/{name}: {list_text(mask)}"
-    for uid, releases in sorted(state.pre_assignments.items()):
-        for name, pre in sorted(releases.items()):
-            at = pre.apply_at
-            yield f"preAssignments/{uid}/{name}: {list_text(pre.cpus)} at {at.since_boot} of {at.boot}"
+    yield from _entry_lines("baselines", state.baselines, list_text)
+
+    def release(pre: PreAssignment) -> str:
+        return f"{list_text(pre.cpus)} at {pre.apply_at.since_boot} of {pre.apply_at.boot}"
+
+    yield from _entry_lines("preAssignments", state.pre_assignments, release)
 
 
 def _memory_lines(state: MemoryState) -> Iterator[str]:
@@ -326,8 +329,6 @@ def _memory_lines(state: MemoryState) -> Iterator[str]:
             # Bytes exactly, in the largest unit that does it.
             amounts = ", ".join(f"{what} {Quantity.of_bytes(amount)}" for what, amount in parts)
             yield f"machineState/{node}/{name}: {amounts}"
-    for uid, containers in sorted(state.assignments.items()):
-        for name, blocks in sorted(containers.items()):
-            yield f"entries/{uid}/{name}: {blocks_text(blocks)}"
+    yield from _entry_lines("entries", state.assignments, blocks_text)
     for uid, blocks in sorted(state.pods.items()):
         yield f"podEntries/{uid}: {blocks_text(blocks)}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import RenderableType
-from rich.padding import Padding
 from rich.text import Text
 
 from mooring.answers.base.answering import RESTART
@@ -16,7 +15,7 @@ from mooring.engine.core.errors import clean
 from mooring.engine.core.release import NEWEST
 from mooring.engine.extensions.owners import OwnerKind, state_owner
 from mooring.explanations.phrases import cpus_text, joined, plural
-from mooring.views.console import Breaking, new_table
+from mooring.views.console import Breaking, indented, new_table
 
 _MOST_ROWS = 40
 """Rows of the table of containers; ``-o json`` has them all."""
@@ -24,7 +23,6 @@ _MOST_CHANGES = 60
 """Lines of a comparison."""
 
 _STYLE = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan", "info": "bold cyan"}
-_INDENT = (0, 0, 0, 2)
 
 
 def lint_parts(found: parts.IsolationDocument) -> Iterator[RenderableType]:
@@ -35,7 +33,7 @@ def lint_parts(found: parts.IsolationDocument) -> Iterator[RenderableType]:
     yield Text("")
     for one in found.findings:
         yield Text.assemble((f"{one.severity}[{one.code}]", _STYLE[one.severity]), f": {one.subject}")
-        yield Padding(Text(clean(one.message)), _INDENT)
+        yield indented(clean(one.message))
     if found.findings:
         yield Text("")
     codes = [one.code for one in found.findings if one.severity == "warning"]
@@ -52,7 +50,7 @@ def doctor_parts(diagnosis: parts.DiagnosisDocument, place: str) -> Iterator[Ren
         yield Text("")
         yield _file_line(file)
         if file.kubelet_message and not diagnosis.starts and file.kubelet_message != diagnosis.start_error:
-            yield Padding(Text(f"The kubelet would say: {clean(file.kubelet_message)}", "dim"), _INDENT)
+            yield indented(f"The kubelet would say: {clean(file.kubelet_message)}", "dim")
         yield from _problem_lines(file.problems)
     if diagnosis.problems:
         yield Text("")
@@ -98,7 +96,7 @@ def _verdict(diagnosis: parts.DiagnosisDocument, place: str) -> Iterator[Rendera
     kubelet = "the kubelet" if diagnosis.release == NEWEST.name else f"kubelet {diagnosis.release}"
     if not diagnosis.starts:
         yield Text.assemble((where, "bold"), f": {kubelet} would not start:")
-        yield Padding(Text(clean(diagnosis.start_error)), _INDENT)
+        yield indented(clean(diagnosis.start_error))
     elif diagnosis.sound:
         yield Text.assemble((where, "bold"), f": sound: {kubelet} starts on these files")
     else:
@@ -120,7 +118,7 @@ def _file_line(file: parts.StateFilePart) -> Text:
 def _problem_lines(problems: Sequence[parts.ProblemPart], indent: int = 2) -> Iterator[RenderableType]:
     for problem in problems:
         mark = (f"{problem.severity}[{problem.code}]", _STYLE[problem.severity])
-        yield Padding(Text.assemble(mark, f": {clean(problem.message)}"), (0, 0, 0, indent))
+        yield indented(Text.assemble(mark, f": {clean(problem.message)}"), by=indent)
 
 
 def _rows(diagnosis: parts.DiagnosisDocument) -> list[tuple[str, str, str]]:
@@ -190,6 +188,6 @@ def _repair(repair: parts.RepairPart) -> Iterator[RenderableType]:
     for line in repair.changes[:_MOST_CHANGES]:
         style = "green" if line.startswith("+") else "red" if line.startswith("-") else "dim"
         # The sign of a line that did not change is a space, which has to stay.
-        yield Padding(Text(f"{line[:1]}{clean(line[1:])}", style), _INDENT)
+        yield indented(f"{line[:1]}{clean(line[1:])}", style)
     if len(repair.changes) > _MOST_CHANGES:
-        yield Padding(Text(f"and {len(repair.changes) - _MOST_CHANGES} more lines", "dim"), _INDENT)
+        yield indented(f"and {len(repair.changes) - _MOST_CHANGES} more lines", "dim")

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 
 import click
 from rich.console import RenderableType
-from rich.padding import Padding
 from rich.text import Text
 
 from mooring.answers.base.inputs.node import question_from, read_inputs
@@ -22,6 +21,7 @@ from mooring.engine.core.release import NEWEST
 from mooring.engine.releases.config_fields import POLICY_FIELDS
 from mooring.explanations.phrases import plural
 from mooring.lazy import lazily
+from mooring.views.console import indented
 
 with lazily():
     from mooring.answers.base import plan as planning
@@ -260,7 +260,7 @@ def _held(one: PlacementPart) -> str:
     return f"{cpus}, memory of NUMA nodes {one.mems}" if one.mems else cpus
 
 
-_INDENT = (0, 0, 0, 3)
+_INDENT = 3
 
 
 def migration_parts(migration: migrating.MigrationDocument) -> Iterator[RenderableType]:
@@ -285,13 +285,13 @@ def _section(title: str, steps: Iterable[migrating.MigrationStepPart]) -> Iterat
         yield Text("")
         yield Text(f"{number}. {step.title}")
         for path, content in step.files.items():
-            yield Padding(Text(f"{path}:", "dim"), _INDENT)
-            yield Padding(Text(clean_lines(content)), (0, 0, 0, 5))
+            yield indented(f"{path}:", "dim", by=_INDENT)
+            yield indented(clean_lines(content), by=5)
         for command in step.commands:
             # In one line whatever the terminal's width: it is there to be copied, and a padding would cut it off.
-            yield Text(" " * _INDENT[-1] + clean(command), "cyan", no_wrap=True, overflow="ignore")
+            yield Text(" " * _INDENT + clean(command), "cyan", no_wrap=True, overflow="ignore")
         for line in step.outcome:
-            yield Padding(Text(f"→ {clean(line)}"), _INDENT)
+            yield indented(f"→ {clean(line)}", by=_INDENT)
 
 
 def clean_lines(content: str) -> str:

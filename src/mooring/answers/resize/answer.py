@@ -28,8 +28,9 @@ from mooring.engine.kubelet.kubelet import Kubelet, shared_cpus
 from mooring.engine.node.policies import MEMORY_RESIZE_GATE
 from mooring.engine.node.resizing import resize, resize_state
 from mooring.engine.node.resources import delay_left
-from mooring.explanations import reason as code
+from mooring.explanations import codes as code
 from mooring.explanations.phrases import plural
+from mooring.explanations.probes import largest_halved
 from mooring.explanations.why import why_not_resized
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pods import resized_pod
@@ -304,7 +305,7 @@ def largest_of(kubelet: Kubelet, pod: Pod, container: str, amounts: Amounts, gat
         # The largest number of thousandths that fits, where policy static takes no whole number of CPUs
         # Only fractions are counted: halving would take a whole number that does not fit for the end.
         found = _fraction(
-            _largest_halved(lambda number: has_milli(_fraction(number)), has - has // 1000, most - most // 1000)
+            largest_halved(lambda number: has_milli(_fraction(number)), has - has // 1000, most - most // 1000)
         )
         milli = found + 1 if found < most and has_milli(found + 1) else found
     elif CPU in amounts.requests:
@@ -313,7 +314,7 @@ def largest_of(kubelet: Kubelet, pod: Pod, container: str, amounts: Amounts, gat
     if MEMORY in amounts.requests:
         least = now[MEMORY].units // MIB if MEMORY in now else 0
         most = reservation.allocatable(MEMORY) // MIB
-        memory = MIB * _largest_halved(lambda mib: fits(MEMORY, Quantity.of_bytes(mib * MIB)), least, most)
+        memory = MIB * largest_halved(lambda mib: fits(MEMORY, Quantity.of_bytes(mib * MIB)), least, most)
     return LargestAmountsPart(cpus, memory, milli)
 
 
@@ -324,20 +325,6 @@ def _fraction(number: int) -> int:
     [1, 999, 1001, 1999, 2001]
     """
     return number + (number - 1) // 999
-
-
-def _largest_halved(fits: Callable[[int], bool], least: int, most: int) -> int:
-    """Return a number that fits and whose successor does not; there are too many to try each."""
-    if most <= least or fits(most):
-        return max(most, least)
-    low, high = least, most
-    while high - low > 1:
-        middle = (low + high) // 2
-        if fits(middle):
-            low = middle
-        else:
-            high = middle
-    return low
 
 
 def _accepts(kubelet: Kubelet, changed: Pod) -> bool:

@@ -20,7 +20,6 @@ from mooring.lazy import lazily
 
 with lazily():
     import rich.console as rich_console
-    import rich.padding as rich_padding
     import rich.table as rich_table
     import rich.text as rich_text
 
@@ -67,7 +66,6 @@ def command(pod: str, cpu: tuple[str, ...], memory: tuple[str, ...], form: str, 
     return YES if resized.accepted else NO
 
 
-_INDENT = (0, 0, 0, 2)
 _KEPT = (
     "Kubelet v1.37.1 changes the amounts and not the CPUs of a container; when it starts again it finds another number "
     "than it expects, and may refuse the pod. The extension exclusive-resize resizes the CPUs too."
@@ -94,13 +92,13 @@ def resize_parts(
         yield rich_text.Text(f"{_name(resized)} does not run and cannot be resized.", "bold")
         if resized.not_running:
             code = next(one.code for one in plan.answers if one.pod.uid == resized.uid)
-            yield rich_padding.Padding(rich_text.Text(f"{clean(resized.not_running)} [{code}]"), _INDENT)
+            yield console.indented(f"{clean(resized.not_running)} [{code}]")
         return
     yield rich_text.Text(_headline(resized), "bold")
     if resized.why:
-        yield rich_padding.Padding(rich_text.Text(resized.why), _INDENT)
-        yield rich_padding.Padding(rich_text.Text(f"The kubelet says: “{clean(resized.message)}”."), _INDENT)
-        yield from [rich_padding.Padding(rich_text.Text(resized.remedy), _INDENT)] if resized.remedy else []
+        yield console.indented(resized.why)
+        yield console.indented(f"The kubelet says: “{clean(resized.message)}”.")
+        yield from [console.indented(resized.remedy)] if resized.remedy else []
     yield rich_text.Text("")
     yield _table(resized, wide=wide)
     yield from (rich_text.Text(line) for line in _releases(resized))

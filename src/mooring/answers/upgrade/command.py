@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 import click
 from rich.console import RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from mooring.answers.base.inputs.checks import check_save
+from mooring.answers.base.inputs import checks
 from mooring.cli import options
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, Verb, emit_document
@@ -21,19 +20,18 @@ from mooring.engine.node.settings import CPU_FILE, MEMORY_FILE
 from mooring.explanations.phrases import joined, plural
 from mooring.explanations.story import PodVerdict
 from mooring.lazy import lazily
-from mooring.views.console import Breaking, new_table
+from mooring.views.console import Breaking, indented, new_table
 
 with lazily():
     from mooring.answers.base import picture
     from mooring.answers.base import plan as planning
-    from mooring.answers.base.inputs import checks as running_inputs
     from mooring.answers.base.inputs import configuration as configuration_inputs
     from mooring.answers.upgrade import answer
     from mooring.answers.upgrade import differences as differing
     from mooring.cli import terminal
     from mooring.engine.checkpoint import store
     from mooring.engine.releases import catalog
-    from mooring.views.html import document as html
+    from mooring.views import html
     from mooring.views.svg import elements
     from mooring.views.svg import picture as svg
 
@@ -94,8 +92,8 @@ def command(version: str, archives: tuple[str, ...], save: str, form: str, to: s
     else 1; 2 when the input is wrong.
     """
     if save:
-        inputs = inputs if archives else running_inputs.with_running_kubelet(inputs)
-        check_save(save, inputs, archives)
+        inputs = inputs if archives else checks.with_running_kubelet(inputs)
+        checks.check_save(save, inputs, archives)
     requested = configuration_inputs.requested_version(version, "VERSION")
     new = catalog.chosen_release([requested], nearest=inputs.nearest_release)
     found = list(answer.upgrades_of(inputs, archives, new))
@@ -144,7 +142,6 @@ def upgrades_page(document: UpgradeListDocument) -> str:
 _PICTURE_WIDTH = 1144
 """Pixels that the page has for the picture."""
 
-_INDENT = (0, 0, 0, 2)
 _MOST_NAMES = 5
 _GATES = "featureGates."
 _SITUATIONS = {
@@ -159,7 +156,7 @@ def upgrade_parts(upgrade: UpgradeDocument, *, wide: bool) -> Iterator[Renderabl
     yield Text.assemble((name, "bold"), f": kubelet {upgrade.from_} to {upgrade.to}")
     yield Text(headline_text(upgrade), "bold")
     if upgrade.start_error is not None:
-        yield Padding(Text(f"{clean(upgrade.start_error)} [{upgrade.start_error_code}]"), _INDENT)
+        yield indented(f"{clean(upgrade.start_error)} [{upgrade.start_error_code}]")
     if upgrade.next_start_error is not None:
         yield Text(f"Its start after that fails: {clean(upgrade.next_start_error)}", "bold")
     if upgrade.start_error_before is not None:
@@ -188,7 +185,7 @@ def upgrade_parts(upgrade: UpgradeDocument, *, wide: bool) -> Iterator[Renderabl
 def _section(title: str, *parts: RenderableType) -> Iterator[RenderableType]:
     yield Text("")
     yield Text(title, "bold")
-    yield from (Padding(part, _INDENT) for part in parts)
+    yield from (indented(part) for part in parts)
 
 
 def _table(pods: Sequence[UpgradedPodPart]) -> Table:
@@ -222,11 +219,11 @@ def _cause(cause: UpgradeCausePart) -> Iterator[RenderableType]:
     span = f" ({cause.releases})" if cause.releases else ""
     yield Text.assemble((f"{cause.name}{span}", "bold"), f": {cause.before}. Then: {cause.after}.")
     if cause.releases:
-        yield Padding(Text(f"Source: {cause.source}", "dim"), _INDENT)
+        yield indented(f"Source: {cause.source}", "dim")
     shown = list(_example(cause))
     if shown:
-        yield Padding(Text(f"Example, {_SITUATIONS[cause.situation]}:", "dim"), _INDENT)
-        yield from (Padding(Text(line), (0, 0, 0, 4)) for line in shown)
+        yield indented(f"Example, {_SITUATIONS[cause.situation]}:", "dim")
+        yield from (indented(line, by=4) for line in shown)
 
 
 def _example(cause: UpgradeCausePart) -> Iterator[str]:

@@ -25,7 +25,7 @@ from mooring.documents.plan import finding_parts
 from mooring.engine.core.decision import Placement
 from mooring.engine.node.settings import policies
 from mooring.explanations.alignment import extents
-from mooring.explanations.reason import SHARED_BY_AMOUNT, SHARED_BY_GATE, SHARED_BY_POLICY, SHARED_BY_QOS
+from mooring.explanations.codes import SHARED_BY_AMOUNT, SHARED_BY_GATE, SHARED_BY_POLICY, SHARED_BY_QOS
 from mooring.explanations.story import PodVerdict
 
 UNASKED = "unasked"

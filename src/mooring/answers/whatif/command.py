@@ -25,7 +25,6 @@ from mooring.lazy import lazily
 with lazily():
     import msgspec
     import rich.console as rich_console
-    import rich.padding as rich_padding
     import rich.text as rich_text
 
     from mooring.answers.base import picture as pictures
@@ -161,7 +160,7 @@ def command(pod: str, limit: int | None, goal: str, form: str, to: str, inputs: 
     if form == "json":
         emit_document(json_text(compared), to)
     else:
-        emit(changed_text(compared, to), to)
+        emit(terminal.text_for(rich_console.Group(*_comparison(compared)), to), to)
     return YES if after.is_yes else NO
 
 
@@ -184,15 +183,10 @@ _STATES = {"left": "ended", "unasked": "not asked", "absent": "–"}
 """States whose words differ."""
 _ALIGNED_WIDTH = 13
 """Columns of ``2 NUMA nodes,``: verdicts and CPU lists need the rest."""
-_INDENT = (0, 0, 0, 2)
-
-
-def changed_text(document: parts.WhatIfDocument, to: str) -> str:
-    """Return both plans side by side, as far as they differ."""
-    return terminal.text_for(rich_console.Group(*_comparison(document)), to)
 
 
 def _comparison(document: parts.WhatIfDocument) -> Iterator[RenderableType]:
+    """Yield both plans side by side, as far as they differ."""
     old, new = document.policies
     lines = [planning.archive_of(document.before.findings), new, f"before: {old}" if old and old != new else ""]
     yield rich_text.Text(clean(document.title), console.STYLES["title"])
@@ -214,7 +208,7 @@ def _comparison(document: parts.WhatIfDocument) -> Iterator[RenderableType]:
         yield rich_text.Text("")
         yield rich_text.Text("Not admitted after the change:", console.STYLES["title"])
     for one in document.refused:
-        yield rich_padding.Padding(rich_text.Text(clean(f"{one.namespace}/{one.name}: {one.after.why}")), _INDENT)
+        yield console.indented(clean(f"{one.namespace}/{one.name}: {one.after.why}"))
 
 
 def _side_by_side(changed: Sequence[parts.DifferencePart]) -> Table:
@@ -293,12 +287,12 @@ def _found(document: parts.NearestChangesDocument, pod: PodPart) -> Iterator[Ren
     if document.admitted and not document.exclusive:
         yield rich_text.Text(f"{name} is admitted: nothing needs to change.")
         if document.exclusive_command:
-            yield rich_padding.Padding(rich_text.Text(clean(document.why)), _INDENT)
+            yield console.indented(clean(document.why))
             yield terminal.CommandLine(document.exclusive_command, "  ")
         return
     if document.start_error:
         yield rich_text.Text(f"{name} cannot be asked: the kubelet would not start.", console.STYLES["title"])
-        yield rich_padding.Padding(rich_text.Text(clean(document.start_error)), _INDENT)
+        yield console.indented(clean(document.start_error))
     elif not document.why:
         yield rich_text.Text(
             f"{name} is not asked: the kubelet would not return from a pod before it.", console.STYLES["title"]
@@ -309,7 +303,7 @@ def _found(document: parts.NearestChangesDocument, pod: PodPart) -> Iterator[Ren
         yield rich_text.Text(
             f"{name} {'has no exclusive CPUs' if document.admitted else no}{mark}", console.STYLES["title"]
         )
-        yield rich_padding.Padding(rich_text.Text(clean(document.why)), _INDENT)
+        yield console.indented(clean(document.why))
     yield rich_text.Text("")
     one, several = "admits it", "admit it"
     if document.exclusive:

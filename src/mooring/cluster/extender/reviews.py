@@ -29,8 +29,8 @@ from mooring.engine.cpumanager.policy import exclusive_cpus
 from mooring.engine.kubelet.admit import decide, out_of
 from mooring.engine.kubelet.shapes import Load, PodShape, shape_of
 from mooring.engine.kubelet.start import emptied
+from mooring.explanations.codes import Reason
 from mooring.explanations.probes import CPU
-from mooring.explanations.reason import Reason
 from mooring.explanations.why import reason_of, why_out_of
 from mooring.inputs.decoding.fields import mapping_at
 from mooring.inputs.pods.pods import pod_from_object

@@ -36,7 +36,7 @@ from mooring.service import http
 from mooring.service.apiserver import Cluster, ClusterError, cluster_of, configuration_of
 from mooring.service.daemon import Heartbeat, stop_signals
 from mooring.service.options import Address
-from mooring.views.html.document import part_text, script_text, style_text
+from mooring.views.html import part_text, script_text, style_text
 
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "

@@ -23,7 +23,7 @@ from mooring.monitoring.serve import cluster_known
 from mooring.monitoring.serve.access import EVERYTHING, Viewer
 from mooring.published.possible_kubelets import UNJUDGED, NodeFaults
 from mooring.published.shadow_document import agreement_by_release
-from mooring.views.html.document import page_text, part_text
+from mooring.views.html import page_text, part_text
 
 SHADES = 4
 """Shades of tiles besides that of a node without anything free."""

@@ -27,7 +27,7 @@ from mooring.explanations.codes import page
 from mooring.monitoring.serve.access import Viewer
 from mooring.monitoring.serve.snapshot import NodeSnapshot, PodStory, story_of, what_if
 from mooring.service.daemon import Heartbeat
-from mooring.views.html.document import html_text, page_text, part_text
+from mooring.views.html import html_text, page_text, part_text
 from mooring.views.svg.decision import decision_svg
 from mooring.views.svg.elements import PATTERNS, style_sheet
 from mooring.views.svg.picture import svg_text

@@ -88,18 +88,7 @@ def decision_svg(view: panels.DecisionView, width: int = 1200) -> str:
     for panel in view.panels:
         y = _panel(panel, grid, y, parts) + 16
     y = _below(view, page, y, parts)
-    height = y + MARGIN
-    size = f'width="{page}" height="{height}" viewBox="0 0 {page} {height}"'
-    lines = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="mooring" role="img" {size}>',
-        svg.tooltip(f"{view.title}. {view.cause}"),
-        svg.style_sheet(),
-        svg.PATTERNS,
-        svg.rect(0, 0, page, height, "page", round_=8),
-        *parts,
-        "</svg>",
-    )
-    return "".join(f"{line}\n" for line in lines)
+    return svg.document(f"{view.title}. {view.cause}", page, y + MARGIN, parts)
 
 
 def _lack(lack: Shortage, room: int, top: int, parts: list[str]) -> int:

@@ -8,7 +8,7 @@ Every rule is bound to the class of the root element, so that several pictures f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from html import escape as html_escape
 from unicodedata import east_asian_width
@@ -227,6 +227,21 @@ def _split(rules: list[str]) -> Iterator[str]:
     for rule in rules:
         selectors, _, body = rule.partition("{")
         yield ",.mooring ".join(selectors.split(",")) + "{" + body
+
+
+def document(title: str, width: int, height: int, elements: Iterable[str]) -> str:
+    """Return a self-contained picture: elements on a page of this size, with styles, patterns and a tooltip."""
+    size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
+    lines = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="mooring" role="img" {size}>',
+        tooltip(title),
+        style_sheet(),
+        PATTERNS,
+        rect(0, 0, width, height, "page", round_=8),
+        *elements,
+        "</svg>",
+    )
+    return "".join(f"{line}\n" for line in lines)
 
 
 def hatched(x: float, y: float, width: float, height: float, style: str, *, round_: float = 0) -> str:

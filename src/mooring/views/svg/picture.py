@@ -241,22 +241,9 @@ def svg_text(view: views.NodeView, width: int = 1200, *, bare: bool = False) -> 
     legend, bottom = list[str](), layout.height
     if not bare:
         legend, bottom = footer(view, MARGIN, top + layout.height + 28, page - 2 * MARGIN)
-    height = bottom + margin
-    size = f'width="{page}" height="{height}" viewBox="0 0 {page} {height}"'
-    lines = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="mooring" role="img" {size}>',
-        svg.tooltip(f"{view.name}: {view.headline or view.title}"),
-        svg.style_sheet(),
-        svg.PATTERNS,
-        svg.rect(0, 0, page, height, "page", round_=8),
-        *heading,
-        f'<g transform="translate({margin} {top})">',
-        *_map(view, layout, metrics),
-        "</g>",
-        *legend,
-        "</svg>",
-    )
-    return "".join(f"{line}\n" for line in lines)
+    drawn = (f'<g transform="translate({margin} {top})">', *_map(view, layout, metrics), "</g>")
+    title = f"{view.name}: {view.headline or view.title}"
+    return svg.document(title, page, bottom + margin, (*heading, *drawn, *legend))
 
 
 def is_dense(view: views.NodeView) -> bool:

@@ -131,18 +131,7 @@ def plot_svg(plot: Plot) -> str:
         for piece in wrapped(note, WIDTH - 2 * MARGIN, svg.TEXT_SIZE):
             y += _LINE
             lines.append(svg.text(MARGIN, y, piece, "quiet"))
-    height = ceil(y + MARGIN)
-    size = f'width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}"'
-    document = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="mooring" role="img" {size}>',
-        svg.tooltip(plot.title),
-        svg.style_sheet(),
-        svg.PATTERNS,
-        svg.rect(0, 0, WIDTH, height, "page", round_=8),
-        *lines,
-        "</svg>",
-    )
-    return "".join(f"{line}\n" for line in document)
+    return svg.document(plot.title, WIDTH, ceil(y + MARGIN), lines)
 
 
 def _headings(plot: Plot, frame: _Frame, y: float) -> Iterator[str]:

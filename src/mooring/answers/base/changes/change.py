@@ -9,7 +9,7 @@ Changes name pods by uid and show them by name. The cost decides which of two ch
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Protocol
@@ -21,7 +21,7 @@ from mooring.engine.core.pod import Pod, QoS
 from mooring.engine.cpumanager.policy import exclusive_cpus_of_pod
 from mooring.engine.memorymanager.policy import is_memory
 from mooring.engine.memorymanager.policy import pod_requests as memory_requests
-from mooring.engine.node.resources import pod_requests
+from mooring.engine.node.resources import total_requests
 from mooring.engine.node.settings import Settings
 from mooring.explanations.phrases import joined
 from mooring.inputs.decoding.fields import caused_in
@@ -196,15 +196,9 @@ def of_amounts(given_up: Mapping[str, int], touched: int = 0) -> Cost:
     return Cost(touched=touched, devices=devices, cpus=cpus, bytes=size)
 
 
-def of_removed(pods: Iterable[Pod]) -> Cost:
+def of_removed(pods: Collection[Pod]) -> Cost:
     """Return the cost of pods that end: each is touched, and what they requested is given up."""
-    total: dict[str, int] = {}
-    count = 0
-    for pod in pods:
-        count += 1
-        for resource, amount in pod_requests(pod).items():
-            total[resource] = total.get(resource, 0) + amount
-    return of_amounts(total, count)
+    return of_amounts(total_requests(pods), len(pods))
 
 
 def _owed(settings: Settings, pod: Pod) -> dict[str, int]:

@@ -21,7 +21,7 @@ from mooring.engine.devicemanager.state import Holdings
 from mooring.engine.kubelet.admit import admit
 from mooring.engine.kubelet.events import Admit
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.engine.node.resources import allocatable, pod_requests
+from mooring.engine.node.resources import allocatable, pod_requests, total_requests
 
 MOST_PLACES = 48
 """How many places before the pod's own are tried at most, the nearest first, and then the very first."""
@@ -245,11 +245,11 @@ def _admits(search: Search, kubelet: Kubelet) -> bool:
 def _could_suffice(search: Search, pods: Sequence[Pod]) -> bool:
     """Tell whether there are enough CPUs and requests when pods end; where they lie is for the engine to say."""
     kubelet, settings = search.kubelet, search.settings
-    node, wanted = allocatable(settings.reservation), pod_requests(search.pod)
+    node, wanted, given = allocatable(settings.reservation), pod_requests(search.pod), total_requests(pods)
     for resource, amount in wanted.items():
         if resource in node:
-            given = sum(pod_requests(pod).get(resource, 0) for pod in pods)
-            if amount > node[resource] - kubelet.used.get(resource, 0) + given:
+            left = node[resource] - kubelet.used.get(resource, 0)
+            if amount > left + given.get(resource, 0):
                 return False
     policy, state = settings.cpu, kubelet.node.cpu
     if policy is None or policy.gates.leaves_out(search.pod):

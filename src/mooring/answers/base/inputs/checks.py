@@ -26,7 +26,6 @@ with lazily():
     import socket
 
     from mooring.answers.base import check as checking
-    from mooring.answers.base import check_reports as reports
     from mooring.answers.base.inputs import cluster_node, collection
     from mooring.engine.devicemanager import state as device_state
     from mooring.inputs.archive import collect, reader
@@ -341,14 +340,14 @@ def emit_check(check: Check, form: str, to: str) -> None:
     if form == "junit":
         # JUnit has no place for warnings.
         warn(check.findings)
-        emit_document(reports.junit_text(check), to)
+        emit_document(checking.junit_text(check), to)
     else:
-        emit_document(json_text(reports.sarif_document(check)), to)
+        emit_document(json_text(checking.sarif_document(check)), to)
 
 
 def show_errors(check: Check) -> None:
     """Print to standard error why the answer of a check is no, each reason with its place."""
-    for remark in reports.remarks_of(check):
+    for remark in checking.remarks_of(check):
         if remark.gravity == "error":
             place = f"{remark.place}: " if remark.place is not None else ""
             tell(f"error[{remark.code}]: {place}{remark.text}")
