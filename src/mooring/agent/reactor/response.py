@@ -58,6 +58,11 @@ class Refused:
     text: str
     """``REASON: message``, the kubelet's where it is the engine that refuses."""
 
+    @staticmethod
+    def of(rejection: Rejection) -> Refused:
+        """Return the refusal of what was rejected."""
+        return Refused(text_of(rejection))
+
 
 Answer = Accepted | Adjusted | Refused
 
@@ -74,30 +79,29 @@ class EventOutcome:
 
 
 def report_refusal(
-    state: AgentState, uid: str, name: str, rejection: Rejection, finding: ReportKind, container_id: str = ""
+    state: AgentState, container: KnownContainer, rejection: Rejection, finding: ReportKind
 ) -> EventOutcome:
-    """Return the state in which a refusal was reported, and the reports: for the metrics, the log and the cluster.
+    """Return a refusal with the state in which it was reported, and its reports: for metrics, log and cluster.
 
     The pod is not evicted whatever ``onRejection`` says: what else it runs would go with it.
 
     Args:
         state: before.
-        uid: of the pod.
-        name: of the container.
+        container: which is another one at each try.
         rejection: why.
         finding: which kind of report it is.
-        container_id: of the container, which is another one at each try.
     """
-    if state.unstarted.get((uid, name)) == rejection:
-        return EventOutcome(state)
+    answer, key = Refused.of(rejection), (container.uid, container.name)
+    if state.unstarted.get(key) == rejection:
+        return EventOutcome(state, answer)
     pods = {one.uid for one in state.sandboxes.values()}
-    unstarted = {key: why for key, why in state.unstarted.items() if key[0] in pods}
-    pod = state.kubelet.node.active.get(uid)
-    place = uid if pod is None else f"{pod.namespace}/{pod.name}"
-    text = f"{place}: {name}: {text_of(rejection)}"
-    report = AgentReport(finding, text, uid, container_id, rejection.reason)
-    after = replace(state, unstarted={**unstarted, (uid, name): rejection})
-    return EventOutcome(after, effects=said(state, report, rejection.reason, rejection.message))
+    unstarted = {known: why for known, why in state.unstarted.items() if known[0] in pods}
+    pod = state.kubelet.node.active.get(container.uid)
+    place = container.uid if pod is None else f"{pod.namespace}/{pod.name}"
+    text = f"{place}: {container.name}: {answer.text}"
+    report = AgentReport(finding, text, container.uid, container.id, rejection.reason)
+    after = replace(state, unstarted={**unstarted, key: rejection})
+    return EventOutcome(after, answer, said(state, report, rejection.reason, rejection.message))
 
 
 def started_despite_refusal(state: AgentState, container: KnownContainer) -> tuple[Effect, ...]:
@@ -151,7 +155,7 @@ def unwritten(before: AgentState, outcome: EventOutcome, uid: str, problem: str)
     if not any(own.values()) or had == own:
         return replace(outcome, effects=(report, *rest))
     refused = Rejection(STATE_UNWRITABLE, "CPUs of its own are not given while the agent's state cannot be written")
-    return EventOutcome(replace(before, sandboxes=outcome.state.sandboxes), Refused(text_of(refused)), (report,))
+    return EventOutcome(replace(before, sandboxes=outcome.state.sandboxes), Refused.of(refused), (report,))
 
 
 def refreshed(

@@ -254,7 +254,7 @@ def _differences(state: AgentState) -> list[Effect]:
             text = f"{one.name} runs on {one.record.cpus or 'all CPUs'}, and the shared pool is empty"
             # A running program cannot be stopped: the event makes it visible at the pod.
             report = AgentReport(ReportKind.CONTAINER_UNPLACED, text, one.uid, one.id)
-            found += said(state, report, placing.EMPTY_SHARED_POOL)
+            found += said(state, report, placing.EMPTY_POOL.reason)
             continue
         change = difference(one.record, setting)
         if change is not None and (change.cpus or change.mems):
