@@ -31,7 +31,7 @@ from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.start import NotStarted, start_kubelet
 from mooring.engine.node import Node
 from mooring.inputs.decoding.files import FileMark, file_mark
-from mooring.inputs.pods.defaults import DELAY_GATE, PodGates
+from mooring.inputs.pods.defaults import DELAY_GATE
 from mooring.service.agent_configuration import AgentConfiguration
 from mooring.service.agent_options import FIELDS, AgentOptions
 from mooring.service.daemon import present_moment
@@ -193,7 +193,7 @@ def restart_reasons(old: AgentConfiguration, new: AgentConfiguration) -> tuple[s
     """
     changed = {name for name, one in FIELDS.items() if getattr(old.options, one) != getattr(new.options, one)}
     found = [f"{name} needs a restart: {RESTART[name]}" for name in FIELDS if name in changed and name in RESTART]
-    before, after = _gates(old), _gates(new)
+    before, after = old.gates, new.gates
     for attribute, name in READ_WITH.items():
         if getattr(before, attribute) != getattr(after, attribute):
             found.append(f"{name} needs a restart: pods were read with the old setting")
@@ -202,10 +202,6 @@ def restart_reasons(old: AgentConfiguration, new: AgentConfiguration) -> tuple[s
             f"the extension {config.CPU_HOTPLUG} needs a restart: the watch over the CPUs begins with the agent"
         )
     return tuple(found)
-
-
-def _gates(configuration: AgentConfiguration) -> PodGates:
-    return PodGates.of_node(configuration.kubelet, configuration.mooring)
 
 
 def engine_refusal(kubelet: Kubelet, new: AgentConfiguration) -> str:

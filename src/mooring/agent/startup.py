@@ -21,12 +21,15 @@ from mooring.agent.claims import serve_claims
 from mooring.agent.conflicts import KubeletFinder
 from mooring.agent.metrics import AgentMetrics, health_pages, status_pages
 from mooring.agent.pods.cluster import AgentAccount, connector, own_accounts
+from mooring.agent.reactor.recovery import Stored, resume
+from mooring.agent.reactor.response import EventOutcome
 from mooring.agent.state import Options
 from mooring.agent.state_holder import StateHolder
 from mooring.agent.status import Published
 from mooring.agent.store import MACHINE_FILE
 from mooring.engine.checkpoint.store import make_folder, read_state_file, write_together
 from mooring.engine.core.config import CPU_HOTPLUG
+from mooring.engine.core.decision import Observer
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding, Machine
 from mooring.engine.core.machineinfo import MachineInfo
@@ -106,6 +109,29 @@ def read_startup(asked: AgentCommand) -> Startup:
     flags = None if beside is None else beside.flags()
     name = configuration.options.node_name or (flags.node if flags is not None else "") or socket.gethostname().lower()
     return Startup(configuration, load, machine, cgroups, name, "" if asked.machine else "/", beside)
+
+
+def resume_state(startup: Startup, stored: Stored, observer: Observer | None = None) -> EventOutcome:
+    """Return the agent's state after a start, and the reports about what was kept of it.
+
+    Args:
+        startup: what the agent runs with.
+        stored: what was read of the state folder.
+        observer: receives the engine's facts.
+
+    Raises:
+        InputError: the engine does not start.
+    """
+    configuration = startup.configuration
+    return resume(
+        startup.machine.info,
+        configuration.kubelet,
+        configuration.mooring,
+        stored,
+        choices_of(configuration.options),
+        observer,
+        configuration.source,
+    )
 
 
 def choices_of(options: AgentOptions) -> Options:

@@ -26,6 +26,7 @@ from mooring.inputs.configuration.node_configuration import by_kind, recognised
 from mooring.inputs.configuration.sources import load_sources
 from mooring.inputs.decoding.documents import load_documents, located, places_of
 from mooring.inputs.decoding.fields import Document, as_mapping, mapping_at, text_at, within
+from mooring.inputs.pods.defaults import PodGates
 from mooring.service import agent_options as own
 from mooring.service.agent_options import AgentOptions, OnRejection, agent_options
 
@@ -53,6 +54,11 @@ class AgentConfiguration:
     """What was read, the own file first."""
     findings: tuple[Finding, ...] = ()
     """What was odd in them."""
+
+    @property
+    def gates(self) -> PodGates:
+        """How the kubelet reads pods."""
+        return PodGates.of_node(self.kubelet, self.mooring)
 
     @property
     def source(self) -> str:

@@ -5,7 +5,7 @@ wanted. A "no" of the kernel is a value too: a container may end at any moment.
 
 A group's processes get ``quota`` microseconds of CPU time per ``period``. A quota on any group from the container up to
 its pod throttles exclusive CPUs, so that the quota is lifted on all of them (spec: pod-level.md section 5). When it is
-lifted :mod:`mooring.agent.quota` says.
+lifted :mod:`mooring.agent.reactor.desired` says.
 """
 
 from __future__ import annotations

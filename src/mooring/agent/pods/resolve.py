@@ -22,8 +22,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from mooring.agent.nri.types import LinuxResources, PodSandbox, RuntimeContainer
-from mooring.agent.pods.source import amounts_of, kept_annotations, pod_of, qos_of_cgroup
-from mooring.agent.quota import PERIOD, asked_of
+from mooring.agent.pods.source import PERIOD, amounts_of, asked_of, kept_annotations, pod_of, qos_of_cgroup
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Container, Pod, ResourceList
 from mooring.engine.core.quantity import Quantity

@@ -20,8 +20,7 @@ from dataclasses import replace
 
 from mooring.agent.effects import AgentReport, Effect, Occasion, ReportKind, reported
 from mooring.agent.nri.types import ContainerAdjustment, PodSandbox, RuntimeContainer
-from mooring.agent.quota import lift_of_container, lift_of_pod
-from mooring.agent.reactor import placing, response
+from mooring.agent.reactor import desired, placing, response
 from mooring.agent.reactor.containers import first_known, recorded, with_sandbox
 from mooring.agent.reactor.desired import DesiredSettings, adjustment_of, difference, resources_of, write_of
 from mooring.agent.reactor.devices import UNKNOWN_CODE, why_wait
@@ -157,7 +156,7 @@ def create_container(
     after, updates, writes = response.refreshed(state.with_container(known), skip=container.id)
     environment, mounts = adjustment_of(state.with_container(known), known)
     adjustment = ContainerAdjustment(resources_of(wanted), environment, mounts)
-    effects = (*writes, *lift_of_pod(after, sandbox.uid), *unread, *placed.effects, *again.effects)
+    effects = (*writes, *desired.lift_of_pod(after, sandbox.uid), *unread, *placed.effects, *again.effects)
     return outcome(before, after, response.Adjusted(adjustment, updates), effects)
 
 
@@ -212,8 +211,8 @@ def start_container(
     is_lost = had is not None and difference(had.missed or had.record, wanted) is None
     mine: tuple[Effect, ...] = (
         write_of(known, wanted, Occasion.CHECK if is_lost else Occasion.DECISION),
-        *lift_of_container(known, wanted),
-        *lift_of_pod(state, sandbox.uid),
+        *desired.lift_of_container(known, wanted),
+        *desired.lift_of_pod(state, sandbox.uid),
     )
     return replace(outcome(before, state, None, (*changed, *mine, *effects)), starts=container.id)
 

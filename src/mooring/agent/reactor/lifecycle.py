@@ -29,8 +29,7 @@ from enum import Enum
 
 from mooring.agent.effects import AgentReport, Effect, LiftQuota, Occasion, ReportKind, Verify, WriteCPUSet, said
 from mooring.agent.nri.types import Event, PodSandbox, RuntimeContainer
-from mooring.agent.quota import lift_of_container, lift_of_pod
-from mooring.agent.reactor import response
+from mooring.agent.reactor import desired, response
 from mooring.agent.reactor.containers import believed, recorded, with_sandbox, without_container, without_sandbox
 from mooring.agent.reactor.create_container import place_existing, start_container
 from mooring.agent.reactor.desired import DesiredSettings, expected_lifts, on_record, write_of
@@ -148,8 +147,8 @@ def container_started(
     effects: tuple[Effect, ...] = (
         *changed,
         write_of(known, wanted, Occasion.CHECK),
-        *lift_of_container(known, wanted),
-        *lift_of_pod(after, sandbox.uid),
+        *desired.lift_of_container(known, wanted),
+        *desired.lift_of_pod(after, sandbox.uid),
         *(response.started_despite_refusal(after, known) if was_refused else ()),
         *placed.effects,
         Verify((container.id,)),
@@ -166,7 +165,7 @@ def container_updated(
     should have, the answer was late: its cgroup is corrected now, its record with the next reply.
     """
     known = None if container is None else state.containers.get(container.id)
-    lifts = lift_of_pod(state, sandbox.uid)
+    lifts = desired.lift_of_pod(state, sandbox.uid)
     if container is None or known is None or known.phase not in HAS_CGROUP:
         return outcome(state, state, None, lifts)
     wanted = DesiredSettings.now(state).of(known.uid, known.name)

@@ -26,7 +26,6 @@ from mooring.agent.effects import (
     warning_about,
 )
 from mooring.agent.nri.types import ContainerAdjustment, ContainerUpdate
-from mooring.agent.quota import lift_of_container, lift_of_pod
 from mooring.agent.reactor import desired
 from mooring.agent.reactor.desired import DesiredSettings, change_of, difference, resources_of, write_of
 from mooring.agent.reactor.placing import STATE_UNWRITABLE, text_of
@@ -217,14 +216,14 @@ def enforced(before: AgentState, after: AgentState) -> tuple[AgentState, tuple[E
             continue
         lifts: tuple[Effect, ...] = ()
         if change.quota is not None:
-            lifts = lift_of_container(one, setting)
+            lifts = desired.lift_of_container(one, setting)
             lifted[one.uid] = None
         ranked.append((_turn(had.cpus, setting.cpus), (write_of(one, setting), *lifts)))
         containers[one.id] = replace(one, written=setting.over(one.written or one.record))
     ranked.sort(key=lambda each: each[0])
     effects = [effect for _, each in ranked for effect in each]
     for uid in lifted:
-        effects += lift_of_pod(after, uid)
+        effects += desired.lift_of_pod(after, uid)
     return replace(after, containers=containers), tuple(effects)
 
 
@@ -289,7 +288,7 @@ def answer_lost(state: AgentState, container_ids: Collection[str]) -> EventOutco
             continue
         setting = wanted.of(one.uid, one.name)
         if one.phase in HAS_CGROUP:
-            effects += (write_of(one, setting, Occasion.CHECK), *lift_of_container(one, setting))
+            effects += (write_of(one, setting, Occasion.CHECK), *desired.lift_of_container(one, setting))
             after = after.with_container(replace(one, record=Setting(), written=setting))
         else:
             after = after.with_container(replace(one, record=Setting()))

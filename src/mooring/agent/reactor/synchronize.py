@@ -15,8 +15,7 @@ from types import MappingProxyType
 
 from mooring.agent.effects import AgentReport, Effect, Occasion, ReportKind, said
 from mooring.agent.nri.types import PodSandbox, RuntimeContainer
-from mooring.agent.quota import lift_of_pod
-from mooring.agent.reactor import placing
+from mooring.agent.reactor import desired, placing
 from mooring.agent.reactor.containers import kept_containers, kept_sandboxes, listed
 from mooring.agent.reactor.desired import DesiredSettings, difference, files_after_restart, nodes_of, sweep, write_of
 from mooring.agent.reactor.devices import with_devices
@@ -107,7 +106,7 @@ def synchronize(
     writes = _all_written(after, told)
     lifts: list[Effect] = []
     for uid in dict.fromkeys(one.uid for one in after.containers.values() if one.phase in LIVE):
-        lifts += lift_of_pod(after, uid)
+        lifts += desired.lift_of_pod(after, uid)
     return outcome(
         state,
         told,

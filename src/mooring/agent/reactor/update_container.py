@@ -21,7 +21,7 @@ from dataclasses import replace
 from mooring.agent import effects
 from mooring.agent.nri.types import ContainerState, ContainerUpdate, LinuxResources, PodSandbox, RuntimeContainer
 from mooring.agent.pods.resolve import resized
-from mooring.agent.quota import lift_of_pod
+from mooring.agent.reactor import desired
 from mooring.agent.reactor.containers import recorded, with_sandbox
 from mooring.agent.reactor.desired import DesiredSettings, has_files, node_set_of, resources_of, set_of, write_of
 from mooring.agent.reactor.placing import EMPTY_POOL, opted_out, place_waiting, pool_is_missed, resizes
@@ -90,7 +90,7 @@ def update_container(
     )
     mine = ContainerUpdate(container.id, resources_of(answer), ignore_failure=False)
     answered = (mine,) if answer != Setting() else ()
-    others: tuple[effects.Effect, ...] = (*writes, *lift_of_pod(state, sandbox.uid), *found.effects)
+    others: tuple[effects.Effect, ...] = (*writes, *desired.lift_of_pod(state, sandbox.uid), *found.effects)
     return outcome(before, state, Accepted((*answered, *updates)), others)
 
 
