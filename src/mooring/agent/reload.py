@@ -221,7 +221,17 @@ def engine_refusal(kubelet: Kubelet, new: AgentConfiguration) -> str:
         if uid not in before[1]:
             pod = kubelet.node.active[uid]
             return f"the running pod {pod.namespace}/{pod.name} would be refused: {why}"
-    return "" if _keep_theirs(before[0], after[0]) else "running containers would be placed elsewhere"
+    pairs: tuple[tuple[Any, Any], ...] = ((before[0].cpu, after[0].cpu), (before[0].memory, after[0].memory))
+    stays = all(
+        all(new.pods.get(uid) == held for uid, held in old.pods.items())
+        and all(
+            new.assignments.get(uid, {}).get(name) == held
+            for uid, containers in old.assignments.items()
+            for name, held in containers.items()
+        )
+        for old, new in pairs
+    )
+    return "" if stays else "running containers would be placed elsewhere"
 
 
 def _restarted(
@@ -245,20 +255,6 @@ def _restarted(
         if not decision.admitted
     }
     return after.node, refused
-
-
-def _keep_theirs(before: Node, after: Node) -> bool:
-    """Tell whether every pod keeps what it has; a pod that had nothing may get something."""
-    pairs: tuple[tuple[Any, Any], ...] = ((before.cpu, after.cpu), (before.memory, after.memory))
-    return all(
-        all(new.pods.get(uid) == held for uid, held in old.pods.items())
-        and all(
-            new.assignments.get(uid, {}).get(name) == held
-            for uid, containers in old.assignments.items()
-            for name, held in containers.items()
-        )
-        for old, new in pairs
-    )
 
 
 def with_configuration(

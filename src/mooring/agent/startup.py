@@ -176,7 +176,22 @@ def known_machine(folder: Path, found: Machine) -> tuple[Machine, str]:
     if not here.items() <= there.items():
         problem = f"{MACHINE_FILE}: is about another machine, or one with fewer CPUs; what the kernel shows now counts"
         return found, problem
-    return replace(found, info=_whole(found.info, kept)), ""
+    # With the memory of today: that may be another after a boot
+    now = {node.node_id: node for node in found.info.topology}
+    info = replace(
+        kept,
+        memory_capacity=found.info.memory_capacity,
+        hugepages=found.info.hugepages,
+        swap_capacity=found.info.swap_capacity,
+        topology=tuple(
+            replace(node, memory=now[node.node_id].memory, hugepages=now[node.node_id].hugepages)
+            if node.node_id in now
+            else node
+            for node in kept.topology
+        ),
+        facts=found.info.facts,
+    )
+    return replace(found, info=info), ""
 
 
 def keep_machine(folder: Path, machine: Machine) -> str:
@@ -199,24 +214,6 @@ def _places(info: MachineInfo) -> Mapping[int, tuple[int, int, int]]:
         for core in node.cores
         for cpu in core.thread_ids
     }
-
-
-def _whole(found: MachineInfo, kept: MachineInfo) -> MachineInfo:
-    """Return what was kept, with the memory of today: that may be another after a boot."""
-    now = {node.node_id: node for node in found.topology}
-    return replace(
-        kept,
-        memory_capacity=found.memory_capacity,
-        hugepages=found.hugepages,
-        swap_capacity=found.swap_capacity,
-        topology=tuple(
-            replace(node, memory=now[node.node_id].memory, hugepages=now[node.node_id].hugepages)
-            if node.node_id in now
-            else node
-            for node in kept.topology
-        ),
-        facts=found.facts,
-    )
 
 
 def serve(
