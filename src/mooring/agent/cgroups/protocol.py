@@ -146,6 +146,7 @@ def differing(found: Cpuset, wanted: WriteCPUSet) -> str:
     """Return in words what differs.
 
     >>> from mooring.engine.core.bits import NUMAMask
+    >>> from mooring.engine.core.cpuset import CPUSet
     >>> wanted = WriteCPUSet("c", 1, "/c", CPUSet.parse("1-2"), NUMAMask(0b1))
     >>> differing(Cpuset(CPUSet.parse("0-7"), NUMAMask(0b1)), wanted)
     'CPUs 0-7 instead of 1-2'
