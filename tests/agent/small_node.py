@@ -17,7 +17,7 @@ from mooring.agent.nri.types import (
     PodSandbox,
     RuntimeContainer,
 )
-from mooring.agent.quota import quota_of, shares_of
+from mooring.agent.pods.source import quota_of, shares_of
 from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.lifecycle import state_change
 from mooring.agent.reactor.recovery import Stored, resume

@@ -22,7 +22,7 @@ from tests.laws.strategies_whole_node import configurations, hardware, pods
 from tests.values import not_none
 
 from mooring.agent.nri.types import LinuxResources
-from mooring.agent.quota import shares_of
+from mooring.agent.pods.source import shares_of
 from mooring.agent.reactor.desired import DesiredSettings, are_files_behind, expected, set_of
 from mooring.agent.state import AgentState, Options
 from mooring.engine.core.bits import CPUMask

@@ -130,13 +130,11 @@ class RuntimeAdapter:
         spec: Pod | None = None
         devices: DevicesFound | None = None
         state = self._holder.state
-        if pod is not None and needs_pod(state, event, pod, container):
+        is_new = needs_pod(state, event, pod, container)
+        starts = event is nri.Event.START_CONTAINER
+        if pod is not None and (is_new or (starts and pod.uid in state.without_devices)):
             found = self._found(self._pods.pod(pod), pod, container, requested_containers(state, pod.id))
-            spec, devices = self._plain(found.pod), self._devices_of(found)
-        elif pod is not None and event is nri.Event.START_CONTAINER and pod.uid in state.without_devices:
-            devices = self._devices_of(
-                self._found(self._pods.pod(pod), pod, container, requested_containers(state, pod.id))
-            )
+            spec, devices = self._plain(found.pod) if is_new else None, self._devices_of(found)
         now = present_moment()
         self._decided(
             lambda state, observer: state_change(state, event, pod, container, spec, observer, devices, now),

@@ -20,7 +20,6 @@ from mooring.agent.nri.session import PluginOptions, Session
 from mooring.agent.nri.types import ConnectionLostError
 from mooring.agent.pods.cluster import announce, open_cluster_access
 from mooring.agent.reactor.hotplug import is_watched
-from mooring.agent.reactor.recovery import resume
 from mooring.agent.reactor.response import EventOutcome
 from mooring.agent.reconcile import (
     CPUReconciler,
@@ -32,7 +31,7 @@ from mooring.agent.reconcile import (
     verify_sandboxes,
 )
 from mooring.agent.reload import ConfigurationReloader
-from mooring.agent.startup import Startup, choices_of, serve, start_publisher
+from mooring.agent.startup import Startup, resume_state, serve, start_publisher
 from mooring.agent.state_holder import CallTraces, StateHolder
 from mooring.agent.status import Published, Snapshot, moment, unready
 from mooring.agent.store import INTERRUPT_FILE, Store
@@ -40,7 +39,6 @@ from mooring.documents.status import ConfigurationPart
 from mooring.engine.core.config import DEVICE_ALIGNMENT, IRQ_AFFINITY
 from mooring.engine.core.machine import Finding
 from mooring.engine.node.metrics import Metrics, fold
-from mooring.inputs.pods.defaults import PodGates
 from mooring.service.daemon import Heartbeat, present_moment
 from mooring.service.logs import Log, Traces
 
@@ -88,19 +86,11 @@ class Agent:
             store.check()
             unlockable = self._locked(store, opened)
             facts: list[object] = []
-            resumed = resume(
-                startup.machine.info,
-                startup.configuration.kubelet,
-                startup.configuration.mooring,
-                store.read(),
-                choices_of(options),
-                facts.append,
-                startup.configuration.source,
-            )
+            resumed = resume_state(startup, store.read(), facts.append)
             self._published = Published(_first(startup, resumed, facts))
             self.metrics = AgentMetrics(self._published, per_container=options.per_container_metrics)
             work = WorkQueue(lambda error: log.error("internal error", exc_info=error))
-            gates = PodGates.of_node(startup.configuration.kubelet, startup.configuration.mooring)
+            gates = startup.configuration.gates
             cluster = open_cluster_access(options, gates, startup.node, self._report, self.metrics.evictions.inc)
             opened.callback(cluster.stop, _PATIENCE)
             plugin = PluginOptions(

@@ -6,7 +6,6 @@ import os
 import signal
 import threading
 import time
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ from mooring.cli.options import complete_file, complete_folder
 from mooring.cli.output import NO, YES, Verb, emit, needs_extra
 from mooring.engine.core.errors import InputError
 from mooring.lazy import lazily
-from mooring.service.daemon import notify, settle, short_turns, uncollected, watchdog_seconds
+from mooring.service.daemon import handled_signals, notify, settle, short_turns, uncollected, watchdog_seconds
 
 with lazily():
     from mooring.agent import agent as agents
@@ -26,8 +25,7 @@ with lazily():
     from mooring.service import logs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from types import FrameType
+    from collections.abc import Mapping
 
     from mooring.agent.nri.session import Session
     from mooring.agent.startup import AgentCommand, Startup
@@ -136,7 +134,15 @@ def run_agent(asked: AgentCommand, environment: Mapping[str, str] | None = None,
     """
     environment = os.environ if environment is None else environment
     stop, reload, begun = threading.Event(), threading.Event(), threading.Event()
-    with _signals(stop, reload, begun), short_turns():
+
+    def end() -> None:
+        stop.set()
+        # Before, nothing checks whether it is set: a file or a server may hold the agent for a long time.
+        if not begun.is_set():
+            raise _StoppedError
+
+    signals = {signal.SIGTERM: end, signal.SIGINT: end, signal.SIGHUP: reload.set}
+    with handled_signals(signals), short_turns():
         made: tuple[Startup, agents.Agent, Log, Lines] | None = None
         try:
             made = _put_together(asked, given)
@@ -208,28 +214,3 @@ def _until(agent: agents.Agent, stop: threading.Event, reload: threading.Event, 
         if period and now - barked >= period and agent.heartbeat.age() < period:
             barked = now
             notify({"WATCHDOG": "1"}, environment)
-
-
-@contextmanager
-def _signals(stop: threading.Event, reload: threading.Event, begun: threading.Event) -> Iterator[None]:
-    """Take signals as requests: to stop, and to read the configuration again.
-
-    Until the agent is put together, a request to stop ends that.
-    """
-
-    def ending(_number: int, _frame: FrameType | None) -> None:
-        stop.set()
-        # Before, nothing checks whether it is set: a file or a server may hold the agent for a long time.
-        if not begun.is_set():
-            raise _StoppedError
-
-    def reading(_number: int, _frame: FrameType | None) -> None:
-        reload.set()
-
-    wanted = {signal.SIGTERM: ending, signal.SIGINT: ending, signal.SIGHUP: reading}
-    before = {number: signal.signal(number, handler) for number, handler in wanted.items()}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -33,7 +33,7 @@ from mooring.engine.extensions.device_alignment import LocationRules, dynamic_de
 from mooring.inputs.decoding.fields import Report, ignore
 from mooring.inputs.pods.claims import ResourceSlice, current_devices, slice_of
 from mooring.service.apiserver import Cluster, ClusterError
-from mooring.service.following import CACHED, Follower, mapping_of
+from mooring.service.following import CACHED, Follower, OutageReport, mapping_of
 from mooring.service.logs import Log
 
 SLICES: Final = "apis/resource.k8s.io/v1/resourceslices"
@@ -60,19 +60,22 @@ class SliceWatch:
             rules: returns the configured attributes of drivers.
             report: receives outages, recoveries and slices that cannot be read; called by the thread.
         """
-        self._node, self._pci, self._rules, self._report = node, pci, rules, report
+        self._pci, self._rules, self._report = pci, rules, report
         self._lock = Lock()
         self._slices: dict[str, ResourceSlice] = {}
         self._devices: Mapping[tuple[str, str], DynamicDevice] = {}
         self._drivers: frozenset[str] = frozenset()
-        self._has_listed = self._is_out = False
+        self._has_listed = False
+        self._outage = OutageReport(
+            report, _SUBJECT, f"slices of node {node} may be stale", f"slices of node {node} are current again"
+        )
         self._follower = Follower(
             connect,
             SLICES,
             self,
             query={"fieldSelector": f"spec.nodeName={node}"},
             first=CACHED,
-            answered=self._answered,
+            answered=self._outage.answered,
             name=node,
         )
 
@@ -128,15 +131,7 @@ class SliceWatch:
 
     def failed(self, error: ClusterError, times: int) -> None:
         """Hear of an outage; it is reported at its beginning, and now and then. What is known stays."""
-        if times <= 2 or times % 20 == 0:
-            self._is_out = True
-            message = f"slices of node {self._node} may be stale (attempt {times}): {error}"
-            self._report(Finding("warning", _SUBJECT, message))
-
-    def _answered(self) -> None:
-        if self._is_out:
-            self._is_out = False
-            self._report(Finding("info", _SUBJECT, f"slices of node {self._node} are current again"))
+        self._outage.failed(error, times)
 
     def _slice(self, item: msgspec.Raw) -> ResourceSlice | None:
         try:

@@ -56,16 +56,14 @@ def wanted_of(pod: Pod) -> list[WantedDevices]:
     for one in pod.containers:
         if one.kind is ContainerKind.INIT:
             continue
-        found += [
-            WantedDevices(one.name, name, one.limits[name].units) for name in sorted(one.limits) if is_extended(name)
-        ]
+        found += [WantedDevices(one.name, name, count) for name, count in _limits(one).items()]
         found += [WantedDevices(one.name, "", claim=claim) for claim in dict.fromkeys(use.claim for use in one.claims)]
     return [each for each in found if each.count]
 
 
 def wants_devices(pod: Pod) -> bool:
     """Tell whether a container of the pod wants a device, one that ends included."""
-    return any(one.claims or any(is_extended(name) for name in one.limits) for one in pod.containers)
+    return any(one.claims or _limits(one) for one in pod.containers)
 
 
 def is_extended(resource: str) -> bool:

@@ -19,7 +19,7 @@ from pathlib import Path
 from threading import Lock
 
 from mooring.agent import effects
-from mooring.agent.cgroups.files import CGroupTrouble
+from mooring.agent.cgroups.files import CGroupTrouble, GroupError
 from mooring.agent.cgroups.protocol import CGroups, CPUSetWritten
 from mooring.agent.metrics import AgentMetrics
 from mooring.agent.state import Assigned
@@ -78,11 +78,13 @@ class Executor:
                     self.complain("groups above containers", f"a CPU that came online cannot be added: {problem}")
             case effects.LiftQuota():
                 self.lifted = time.monotonic()
-                if (lifted := self.cgroups.lift_quota(effect)).trouble not in (None, CGroupTrouble.GONE):
-                    self.complain(effect.container_id or effect.uid, f"a quota is not lifted: {lifted.problem}")
+                try:
+                    self.cgroups.lift_quota(effect)
+                except GroupError as error:
+                    if error.trouble is not CGroupTrouble.GONE:
+                        self.complain(effect.container_id or effect.uid, f"a quota is not lifted: {error}")
             case effects.WriteAssigned() | effects.DropAssigned() | effects.SweepAssigned():
-                if problem := self._files.do(effect):
-                    self.complain("files of assigned CPUs", problem)
+                self.complain("files of assigned CPUs", self._files.do(effect))
             case effects.ResizeAnswered():
                 # One that is refused is a warning.
                 write = self.log.info if effect.result == "accepted" else self.log.warning
@@ -100,8 +102,8 @@ class Executor:
         return None
 
     def complain(self, about: str, problem: str) -> None:
-        """Log a problem, once for each thing that it is about."""
-        if (about, problem) not in self._complained:
+        """Log a problem, once for each thing that it is about; an empty one is none."""
+        if problem and (about, problem) not in self._complained:
             if len(self._complained) > _MOST_COMPLAINTS:
                 self._complained.clear()
             self._complained.add((about, problem))

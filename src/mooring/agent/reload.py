@@ -31,7 +31,7 @@ from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.start import NotStarted, start_kubelet
 from mooring.engine.node import Node
 from mooring.inputs.decoding.files import FileMark, file_mark
-from mooring.inputs.pods.defaults import DELAY_GATE, PodGates
+from mooring.inputs.pods.defaults import DELAY_GATE
 from mooring.service.agent_configuration import AgentConfiguration
 from mooring.service.agent_options import FIELDS, AgentOptions
 from mooring.service.daemon import present_moment
@@ -193,7 +193,7 @@ def restart_reasons(old: AgentConfiguration, new: AgentConfiguration) -> tuple[s
     """
     changed = {name for name, one in FIELDS.items() if getattr(old.options, one) != getattr(new.options, one)}
     found = [f"{name} needs a restart: {RESTART[name]}" for name in FIELDS if name in changed and name in RESTART]
-    before, after = _gates(old), _gates(new)
+    before, after = old.gates, new.gates
     for attribute, name in READ_WITH.items():
         if getattr(before, attribute) != getattr(after, attribute):
             found.append(f"{name} needs a restart: pods were read with the old setting")
@@ -202,10 +202,6 @@ def restart_reasons(old: AgentConfiguration, new: AgentConfiguration) -> tuple[s
             f"the extension {config.CPU_HOTPLUG} needs a restart: the watch over the CPUs begins with the agent"
         )
     return tuple(found)
-
-
-def _gates(configuration: AgentConfiguration) -> PodGates:
-    return PodGates.of_node(configuration.kubelet, configuration.mooring)
 
 
 def engine_refusal(kubelet: Kubelet, new: AgentConfiguration) -> str:
@@ -225,7 +221,17 @@ def engine_refusal(kubelet: Kubelet, new: AgentConfiguration) -> str:
         if uid not in before[1]:
             pod = kubelet.node.active[uid]
             return f"the running pod {pod.namespace}/{pod.name} would be refused: {why}"
-    return "" if _keep_theirs(before[0], after[0]) else "running containers would be placed elsewhere"
+    pairs: tuple[tuple[Any, Any], ...] = ((before[0].cpu, after[0].cpu), (before[0].memory, after[0].memory))
+    stays = all(
+        all(new.pods.get(uid) == held for uid, held in old.pods.items())
+        and all(
+            new.assignments.get(uid, {}).get(name) == held
+            for uid, containers in old.assignments.items()
+            for name, held in containers.items()
+        )
+        for old, new in pairs
+    )
+    return "" if stays else "running containers would be placed elsewhere"
 
 
 def _restarted(
@@ -249,20 +255,6 @@ def _restarted(
         if not decision.admitted
     }
     return after.node, refused
-
-
-def _keep_theirs(before: Node, after: Node) -> bool:
-    """Tell whether every pod keeps what it has; a pod that had nothing may get something."""
-    pairs: tuple[tuple[Any, Any], ...] = ((before.cpu, after.cpu), (before.memory, after.memory))
-    return all(
-        all(new.pods.get(uid) == held for uid, held in old.pods.items())
-        and all(
-            new.assignments.get(uid, {}).get(name) == held
-            for uid, containers in old.assignments.items()
-            for name, held in containers.items()
-        )
-        for old, new in pairs
-    )
 
 
 def with_configuration(

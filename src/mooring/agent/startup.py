@@ -21,12 +21,15 @@ from mooring.agent.claims import serve_claims
 from mooring.agent.conflicts import KubeletFinder
 from mooring.agent.metrics import AgentMetrics, health_pages, status_pages
 from mooring.agent.pods.cluster import AgentAccount, connector, own_accounts
+from mooring.agent.reactor.recovery import Stored, resume
+from mooring.agent.reactor.response import EventOutcome
 from mooring.agent.state import Options
 from mooring.agent.state_holder import StateHolder
 from mooring.agent.status import Published
 from mooring.agent.store import MACHINE_FILE
 from mooring.engine.checkpoint.store import make_folder, read_state_file, write_together
 from mooring.engine.core.config import CPU_HOTPLUG
+from mooring.engine.core.decision import Observer
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding, Machine
 from mooring.engine.core.machineinfo import MachineInfo
@@ -108,6 +111,29 @@ def read_startup(asked: AgentCommand) -> Startup:
     return Startup(configuration, load, machine, cgroups, name, "" if asked.machine else "/", beside)
 
 
+def resume_state(startup: Startup, stored: Stored, observer: Observer | None = None) -> EventOutcome:
+    """Return the agent's state after a start, and the reports about what was kept of it.
+
+    Args:
+        startup: what the agent runs with.
+        stored: what was read of the state folder.
+        observer: receives the engine's facts.
+
+    Raises:
+        InputError: the engine does not start.
+    """
+    configuration = startup.configuration
+    return resume(
+        startup.machine.info,
+        configuration.kubelet,
+        configuration.mooring,
+        stored,
+        choices_of(configuration.options),
+        observer,
+        configuration.source,
+    )
+
+
 def choices_of(options: AgentOptions) -> Options:
     """Return what of the options the reactor decides by."""
     return Options(
@@ -150,7 +176,22 @@ def known_machine(folder: Path, found: Machine) -> tuple[Machine, str]:
     if not here.items() <= there.items():
         problem = f"{MACHINE_FILE}: is about another machine, or one with fewer CPUs; what the kernel shows now counts"
         return found, problem
-    return replace(found, info=_whole(found.info, kept)), ""
+    # With the memory of today: that may be another after a boot
+    now = {node.node_id: node for node in found.info.topology}
+    info = replace(
+        kept,
+        memory_capacity=found.info.memory_capacity,
+        hugepages=found.info.hugepages,
+        swap_capacity=found.info.swap_capacity,
+        topology=tuple(
+            replace(node, memory=now[node.node_id].memory, hugepages=now[node.node_id].hugepages)
+            if node.node_id in now
+            else node
+            for node in kept.topology
+        ),
+        facts=found.info.facts,
+    )
+    return replace(found, info=info), ""
 
 
 def keep_machine(folder: Path, machine: Machine) -> str:
@@ -173,24 +214,6 @@ def _places(info: MachineInfo) -> Mapping[int, tuple[int, int, int]]:
         for core in node.cores
         for cpu in core.thread_ids
     }
-
-
-def _whole(found: MachineInfo, kept: MachineInfo) -> MachineInfo:
-    """Return what was kept, with the memory of today: that may be another after a boot."""
-    now = {node.node_id: node for node in found.topology}
-    return replace(
-        kept,
-        memory_capacity=found.memory_capacity,
-        hugepages=found.hugepages,
-        swap_capacity=found.swap_capacity,
-        topology=tuple(
-            replace(node, memory=now[node.node_id].memory, hugepages=now[node.node_id].hugepages)
-            if node.node_id in now
-            else node
-            for node in kept.topology
-        ),
-        facts=found.facts,
-    )
 
 
 def serve(

@@ -159,8 +159,7 @@ class StateHolder:
             with self._lock:
                 self._files_unwritable = problem
                 self._publish()
-            if problem:
-                self.complain("state files", problem)
+            self.complain("state files", problem)
 
     def problem(self, problem: str) -> None:
         """Record that the state folder cannot be written."""

@@ -20,14 +20,13 @@ from mooring.agent.nri.session import PluginOptions
 from mooring.agent.nri.types import ContainerUpdate, LinuxResources, NRIError, PodSandbox, RuntimeContainer
 from mooring.agent.pods.cluster import ClusterAccess, open_cluster_access
 from mooring.agent.pods.resolve import resolved
-from mooring.agent.quota import asked_of, lift_of_container, lift_of_pod, quota_of_pod
+from mooring.agent.pods.source import asked_of, quota_of_pod
 from mooring.agent.reactor.containers import unlisted
-from mooring.agent.reactor.desired import DesiredSettings
+from mooring.agent.reactor.desired import DesiredSettings, lift_of_container, lift_of_pod
 from mooring.agent.reactor.hotplug import cpus_changed, is_watched
-from mooring.agent.reactor.recovery import resume
 from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.reconcile import online_cpus
-from mooring.agent.startup import AgentCommand, Startup, choices_of, read_startup
+from mooring.agent.startup import AgentCommand, Startup, read_startup, resume_state
 from mooring.agent.state import HAS_CGROUP, UPDATABLE, AgentState
 from mooring.agent.store import Store
 from mooring.engine.core.bits import NO_NODES, NUMAMask, list_text, mask_of
@@ -36,7 +35,6 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.pod import Pod
-from mooring.inputs.pods.defaults import PodGates
 
 _PATIENCE = 5.0
 """Seconds for the API server to lose the taint."""
@@ -67,14 +65,7 @@ def uninstall(asked: AgentCommand) -> Uninstalled:
     store.check()
     store.lock()
     try:
-        state = resume(
-            beginning.machine.info,
-            beginning.configuration.kubelet,
-            beginning.configuration.mooring,
-            store.read(),
-            choices_of(options),
-            source=beginning.configuration.source,
-        ).state
+        state = resume_state(beginning, store.read()).state
         online = online_cpus(beginning.root) if beginning.root and is_watched(state) else None
         if online is not None:
             state = cpus_changed(state, online.mask).state
@@ -85,8 +76,7 @@ def uninstall(asked: AgentCommand) -> Uninstalled:
             if options.marks_node and finding.severity == "warning":
                 problems.append(f"{finding.subject}: {finding.message}")
 
-        gates = PodGates.of_node(beginning.configuration.kubelet, beginning.configuration.mooring)
-        around = open_cluster_access(options, gates, beginning.node, report)
+        around = open_cluster_access(options, beginning.configuration.gates, beginning.node, report)
         try:
             left = _left(beginning, state, around)
             if options.marks_node:

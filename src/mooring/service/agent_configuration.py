@@ -26,6 +26,7 @@ from mooring.inputs.configuration.node_configuration import by_kind, recognised
 from mooring.inputs.configuration.sources import load_sources
 from mooring.inputs.decoding.documents import load_documents, located, places_of
 from mooring.inputs.decoding.fields import Document, as_mapping, mapping_at, text_at, within
+from mooring.inputs.pods.defaults import PodGates
 from mooring.service import agent_options as own
 from mooring.service.agent_options import AgentOptions, OnRejection, agent_options
 
@@ -53,6 +54,11 @@ class AgentConfiguration:
     """What was read, the own file first."""
     findings: tuple[Finding, ...] = ()
     """What was odd in them."""
+
+    @property
+    def gates(self) -> PodGates:
+        """How the kubelet reads pods."""
+        return PodGates.of_node(self.kubelet, self.mooring)
 
     @property
     def source(self) -> str:
@@ -256,18 +262,17 @@ def _fields(content: dict[str, Any]) -> dict[str, Any]:
 
 def _unreachable(options: AgentOptions, path: str) -> list[Finding]:
     """Say what is requested and cannot be had without an API server."""
-    if options.kubeconfig:
-        return []
-    found = []
-    if options.node_condition:
-        found.append(Finding("warning", "nodeCondition", f"{path} names no kubeconfig: the node gets no condition"))
-    if options.fail_closed:
-        message = (
-            f"{path} names no kubeconfig: the node gets no taint, and pods are scheduled to it while the agent is "
-            "not running"
-        )
-        found.append(Finding("warning", "failClosed", message))
-    if options.on_rejection is OnRejection.EVICT:
-        message = f"{path} names no kubeconfig: rejected pods are held back instead of evicted"
-        found.append(Finding("warning", "onRejection", message))
-    return found
+    lacking = (
+        (options.node_condition, "nodeCondition", "the node gets no condition"),
+        (
+            options.fail_closed,
+            "failClosed",
+            "the node gets no taint, and pods are scheduled to it while the agent is not running",
+        ),
+        (options.on_rejection is OnRejection.EVICT, "onRejection", "rejected pods are held back instead of evicted"),
+    )
+    return [
+        Finding("warning", field, f"{path} names no kubeconfig: {text}")
+        for is_wanted, field, text in lacking
+        if is_wanted and not options.kubeconfig
+    ]

@@ -47,13 +47,20 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 def stop_signals() -> Iterator[threading.Event]:
     """Give an event that SIGTERM and SIGINT set; at the end of the block they do again what they did before."""
     stop = threading.Event()
-
-    def ending(_number: int, _frame: FrameType | None) -> None:
-        stop.set()
-
-    before = {number: signal.signal(number, ending) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
+    with handled_signals(dict.fromkeys((signal.SIGTERM, signal.SIGINT), stop.set)):
         yield stop
+
+
+@contextmanager
+def handled_signals(calls: Mapping[signal.Signals, Callable[[], object]]) -> Iterator[None]:
+    """Make a call at each of some signals; at the end of the block they do again what they did before."""
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        calls[signal.Signals(number)]()
+
+    before = {number: signal.signal(number, handle) for number in calls}
+    try:
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

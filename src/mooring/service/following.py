@@ -16,6 +16,8 @@ from zlib import crc32
 import httpx2
 import msgspec
 
+from mooring.engine.core.machine import Finding
+from mooring.inputs.decoding.fields import Report
 from mooring.service.apiserver import ANSWER_TIME, Cluster, ClusterError, asked, check_response, cluster_errors, cut
 
 PODS: Final = "api/v1/pods"
@@ -169,6 +171,29 @@ class Listener(Protocol):
 
     def failed(self, error: ClusterError, times: int) -> None:
         """Hear that the API server is not heard of at the moment, and how often one after another."""
+
+
+@dataclass(slots=True)
+class OutageReport:
+    """Reports that the API server is lost, at the beginning and now and then, and that it is there again."""
+
+    report: Report
+    subject: str
+    lost: str
+    restored: str
+    _is_reported: bool = False
+
+    def failed(self, error: ClusterError, times: int) -> None:
+        """Hear of an outage, and how often one after another."""
+        if times <= 2 or times % 20 == 0:
+            self._is_reported = True
+            self.report(Finding("warning", self.subject, f"{self.lost} (attempt {times}): {error}"))
+
+    def answered(self) -> None:
+        """Hear that there is none."""
+        if self._is_reported:
+            self._is_reported = False
+            self.report(Finding("info", self.subject, self.restored))
 
 
 @dataclass(frozen=True, slots=True)

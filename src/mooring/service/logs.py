@@ -98,7 +98,7 @@ def start_log(form: LogFormat, level: LogLevel, stream: Stream | None = None, *,
         name: of the logger, which is in every line.
     """
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(_JSONLine() if form is LogFormat.JSON else _ConsoleLine())
+    handler.setFormatter(_Line(form))
     root = logging.getLogger()
     root.handlers = [handler]
     # Libraries are heard only when something is wrong, or when everything is to be heard.
@@ -135,20 +135,19 @@ def set_level(level: LogLevel, name: str = AGENT) -> None:
     logging.getLogger(name).setLevel(_LEVELS[level])
 
 
-class _JSONLine(logging.Formatter):
-    """A record as one JSON document."""
+class _Line(logging.Formatter):
+    """A record as one JSON document, or as ``name=value`` pairs."""
+
+    def __init__(self, form: LogFormat) -> None:
+        super().__init__()
+        self._form = form
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
-        return json.dumps(_content(record), default=repr)
-
-
-class _ConsoleLine(logging.Formatter):
-    """A record as ``name=value`` pairs."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
-        return " ".join(f"{name}={value!r}" for name, value in _content(record).items())
+        content = _content(record)
+        if self._form is LogFormat.JSON:
+            return json.dumps(content, default=repr)
+        return " ".join(f"{name}={value!r}" for name, value in content.items())
 
 
 def _content(record: logging.LogRecord) -> dict[str, object]:

@@ -74,11 +74,11 @@ def test_a_scope_that_holds_its_processes_back_can_be_repaired(machine: MadeUpMa
 
 def test_a_quota_is_lifted_found_and_given_back_in_both(machine: MadeUpMachine) -> None:
     quota = Quota(150000, 100000)
-    assert machine.cgroups.lift_quota(LIFT).lifted == quota
+    assert machine.cgroups.lift_quota(LIFT) == quota
     assert [machine.text("cpu", path, "cpu.max") for path in (SCOPE, LEAF)] == ["max 100000"] * 2
     machine.put("cpu", LEAF, "cpu.max", "150000 100000")
     assert machine.cgroups.quotas([LIFT]) == ((LIFT, quota),)
-    assert machine.cgroups.lift_quota(LIFT).lifted == quota
+    assert machine.cgroups.lift_quota(LIFT) == quota
     assert machine.cgroups.restore_quota(LIFT, quota) is None
     assert [machine.text("cpu", path, "cpu.max") for path in (SCOPE, LEAF)] == ["150000 100000"] * 2
 
@@ -88,7 +88,7 @@ def test_a_group_below_without_the_controller_is_none_of_the_runtime_s(machine: 
         file.unlink()
     assert machine.cgroups.write_cpuset(wanted("4")).is_right
     assert cpus_of(machine, SCOPE) == ["4"]
-    assert machine.cgroups.lift_quota(LIFT).lifted is not None
+    assert machine.cgroups.lift_quota(LIFT) is not None
 
 
 def test_without_systemd_a_group_of_that_name_is_the_container_s_own(tmp_path: Path) -> None:

@@ -263,4 +263,5 @@ def test_garbage_in_a_group_is_a_value_of_the_agent(text: str, version: int) -> 
         machine.cgroups.write_cpuset(wanted)
         lift = LiftQuota(QuotaOf.CONTAINER, "1", "c3", 0, "/pod1/c3")
         machine.cgroups.quotas([lift])
-        machine.cgroups.lift_quota(lift)
+        with suppress(GroupError):
+            machine.cgroups.lift_quota(lift)

@@ -74,7 +74,7 @@ def test_a_group_without_the_controller_is_a_deviation(machine: MadeUpMachine) -
         file.unlink()
     assert machine.cgroups.write_cpuset(wanted("2-3")).trouble is CGroupTrouble.NO_CONTROLLER
     (found,) = machine.cgroups.deviations([wanted("2-3")])
-    assert (found.trouble, found.found, found.beyond) == (CGroupTrouble.NO_CONTROLLER, None, CPUSet())
+    assert (found.trouble, found.found) == (CGroupTrouble.NO_CONTROLLER, None)
 
 
 def test_deviations_name_what_is_there_and_what_is_too_much(machine: MadeUpMachine) -> None:
@@ -83,7 +83,7 @@ def test_deviations_name_what_is_there_and_what_is_too_much(machine: MadeUpMachi
     assert cgroups.deviations([wanted("0-3", "0"), wanted("0-7", container="c4")]) == ()
     (found,) = cgroups.deviations([wanted("2-5", "0")])
     assert found.can_be_repaired
-    assert found.beyond == CPUSet.parse("0-1")
+    assert not_none(found.found).cpus == CPUSet.parse("0-3")
     (found,) = cgroups.deviations([wanted("0-3", "1")])
     assert found.found is not None
     assert found.found.mems == nodes("0")
@@ -191,16 +191,16 @@ def test_what_is_no_quota_is_reported(text: str) -> None:
 
 
 def test_a_lift_takes_the_limit_and_leaves_the_period_and_everybody_else(limited: MadeUpMachine) -> None:
-    assert limited.cgroups.lift_quota(CONTAINER_LIFT).lifted == Quota(150000, 100000)
+    assert limited.cgroups.lift_quota(CONTAINER_LIFT) == Quota(150000, 100000)
     assert limited.cgroups.quotas([CONTAINER_LIFT, POD_LIFT]) == ((POD_LIFT, Quota(150000, 100000)),)
     name, text = ("cpu.max", "max 100000") if limited.version == 2 else ("cpu.cfs_quota_us", "-1")
     assert limited.text("cpu", "kubepods/podb2/c3", name) == text
-    assert limited.cgroups.lift_quota(CONTAINER_LIFT).lifted is None, "there is nothing to lift a second time"
+    assert limited.cgroups.lift_quota(CONTAINER_LIFT) is None, "there is nothing to lift a second time"
 
 
 def test_a_quota_comes_back_as_it_was(limited: MadeUpMachine) -> None:
     cgroups = limited.cgroups
-    lifted = not_none(cgroups.lift_quota(POD_LIFT).lifted)
+    lifted = not_none(cgroups.lift_quota(POD_LIFT))
     assert cgroups.restore_quota(POD_LIFT, lifted) is None
     assert [found for _, found in cgroups.quotas([POD_LIFT])] == [lifted]
     other = Quota(30000, 20000)
@@ -210,20 +210,22 @@ def test_a_quota_comes_back_as_it_was(limited: MadeUpMachine) -> None:
 
 @pytest.mark.parametrize("path", ["/kubepods", "/kubepods/burstable", "kubepods-besteffort.slice"])
 def test_the_quota_of_all_pods_is_never_lifted(limited: MadeUpMachine, path: str) -> None:
-    result = limited.cgroups.lift_quota(LiftQuota(QuotaOf.POD, "b2", "", 0, path))
-    assert result.trouble is CGroupTrouble.NOT_PERMITTED
+    with pytest.raises(GroupError, match="not permitted"):
+        limited.cgroups.lift_quota(LiftQuota(QuotaOf.POD, "b2", "", 0, path))
 
 
 def test_a_group_that_is_gone_is_reported(limited: MadeUpMachine) -> None:
     gone = LiftQuota(QuotaOf.CONTAINER, "b2", "c9", 0, "/kubepods/podb2/c9")
-    assert limited.cgroups.lift_quota(gone).trouble is CGroupTrouble.GONE
+    with pytest.raises(GroupError, match="gone"):
+        limited.cgroups.lift_quota(gone)
     assert limited.cgroups.restore_quota(gone, Quota(1000, 100000)) is CGroupTrouble.GONE
     assert limited.cgroups.quotas([gone]) == ()
 
 
 def test_a_quota_that_the_kernel_drops_is_reported(limited: MadeUpMachine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mooring.agent.cgroups.protocol.write", lambda _path, _text: None)
-    assert limited.cgroups.lift_quota(CONTAINER_LIFT).trouble is CGroupTrouble.NOT_TAKEN
+    with pytest.raises(GroupError, match="not taken"):
+        limited.cgroups.lift_quota(CONTAINER_LIFT)
 
 
 # The control groups of the machine that the tests run on, in a group of our own that is removed again.
@@ -353,7 +355,7 @@ def test_a_real_quota_is_lifted_and_comes_back(place: Place) -> None:
     for path in (f"pod{UID}", f"pod{UID}/c3"):
         write_quota(cpu, str(place.folder(cpu, path)), limit)
     assert [found for _, found in place.cgroups.quotas(lifts)] == [limit, limit]
-    assert [place.cgroups.lift_quota(lift).lifted for lift in lifts] == [limit, limit]
+    assert [place.cgroups.lift_quota(lift) for lift in lifts] == [limit, limit]
     assert place.cgroups.quotas(lifts) == ()
     for lift in reversed(lifts):
         assert place.cgroups.restore_quota(lift, Quota(20000, 50000)) is None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from tests.agent.nri.runtime_side import CONTAINER, POD, TIMEOUT, Pair, Pinning, RuntimeSide, about, make_pair
@@ -260,17 +262,16 @@ def test_requests_behind_a_stuck_one_are_refused_in_time_and_never_reach_the_han
     assert [call[-1].id for call in held.handler.calls if call[0] == "create"] == ["stuck"]
 
 
-class Patient(threading.Event):
+class Patient(queue.SimpleQueue[bytes | None]):
     """Is waited for longer than was said."""
 
-    def wait(self, timeout: float | None = None) -> bool:
+    def get(self, block: bool = True, timeout: float | None = None) -> bytes | None:
         assert timeout is not None
-        return super().wait(TIMEOUT)
+        return super().get(block, TIMEOUT)
 
 
 def test_the_budget_stays_below_the_time_that_the_runtime_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    call = messages.PendingCall
-    monkeypatch.setattr(messages, "PendingCall", lambda: call(Patient()))
+    monkeypatch.setattr(messages, "queue", SimpleNamespace(SimpleQueue=Patient, Empty=queue.Empty))
     pair = make_pair(Pinning(hold=threading.Event()), PluginOptions(budget=TIMEOUT))
     with pytest.raises(RemoteError, match="within 400 ms"):
         pair.runtime.create(timeout=0.5)

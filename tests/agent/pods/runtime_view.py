@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mooring.agent.nri.types import ContainerState, LinuxResources, PodSandbox, RuntimeContainer
-from mooring.agent.quota import PERIOD, asked_of, quota_of, shares_of
+from mooring.agent.pods.source import PERIOD, asked_of, quota_of, shares_of
 from mooring.engine.core.pod import Container, Pod, QoS
 from mooring.inputs.pods.defaults import total_limits, total_requests
 

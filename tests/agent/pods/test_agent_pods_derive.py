@@ -19,13 +19,16 @@ from tests.values import not_none
 from mooring.agent.nri.types import ContainerState, LinuxResources, PodSandbox, RuntimeContainer
 from mooring.agent.pods.api import MOST_REMEMBERED, KnownPods
 from mooring.agent.pods.resolve import differences, pod_of_object, resized, resolved, wanted_pod
-from mooring.agent.pods.source import MOST_ANNOTATIONS, PodSources, kept_annotations, pod_of
-from mooring.agent.quota import (
+from mooring.agent.pods.source import (
+    MOST_ANNOTATIONS,
     MOST_SHARES,
     PERIOD,
+    PodSources,
     asked_of,
+    kept_annotations,
     milli_of_quota,
     milli_of_shares,
+    pod_of,
     quota_of,
     quota_of_pod,
     shares_of,

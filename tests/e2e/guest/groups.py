@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.patience import until
 
-from mooring.agent.quota import quota_of
+from mooring.agent.pods.source import quota_of
 
 CGROUPS = Path("/sys/fs/cgroup")
 CONTROLLERS = "+cpuset +cpu +memory +pids"

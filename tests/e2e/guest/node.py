@@ -28,7 +28,7 @@ from tests.e2e.guest.groups import CGROUPS, CONTROLLERS, Driver
 from tests.e2e.guest.report import OVERLAY
 from tests.e2e.guest.runtimes import NRI_SOCKET, RUN, SOCKET, Runtime, containerd
 
-from mooring.agent.quota import quota_of, shares_of
+from mooring.agent.pods.source import quota_of, shares_of
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
 from mooring.service.agent_status import ask_machine, ask_status

@@ -16,7 +16,7 @@ from tests.e2e.guest.inside import Inside
 from tests.e2e.guest.node import PATIENCE, SYSTEM_CPUS, Node, Running, Wanted
 from tests.e2e.guest.report import TooSlowError, values
 
-from mooring.agent.quota import shares_of
+from mooring.agent.pods.source import shares_of
 
 EXTENSIONS = ("exclusive-resize", "scale-down-delay", "assigned-cpuset")
 GATES = ("InPlacePodVerticalScalingExclusiveCPUs", "CPUManagerPolicyAlphaOptions")

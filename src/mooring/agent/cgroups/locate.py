@@ -21,6 +21,7 @@ Documentation/admin-guide/cgroup-v2.rst, ``cgroup.events``.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from mooring.agent.cgroups.files import CGroupLayout, CGroupTrouble, GroupError, Hierarchy, read
@@ -115,8 +116,10 @@ def group_folder(layout: CGroupLayout, hierarchy: Hierarchy, name: str, pid: int
     folder = hierarchy.folder(path)
     if folder is not None and os.path.isdir(folder):  # noqa: PTH112 - one per container: texts are ten times cheaper
         return folder
-    found = _folder_of_process(layout, hierarchy, path.rpartition("/")[2], pid) if pid > 0 else None
-    if found is None:
+    # The group of its process, or one above that, where it has the name
+    name, parts = path.rpartition("/")[2], (process_path(layout, hierarchy, pid) or "").strip("/").split("/")
+    found = hierarchy.folder("/".join(parts[: parts.index(name) + 1])) if name in parts else None
+    if found is None or not Path(found).is_dir():
         raise GroupError(CGroupTrouble.GONE, folder or f"{hierarchy.mount}/{path}")
     return found
 
@@ -146,29 +149,15 @@ def missing(layout: CGroupLayout, hierarchy: Hierarchy, name: str, pid: int) -> 
         name: as for :func:`group_folder`.
         pid: a process in the group; 0 when none is known.
     """
-    if _lives(layout, pid):
-        return CGroupTrouble.NOT_FOUND
+    with suppress(OSError):
+        text = Path(f"{layout.root}/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        # One that has ended and was not waited for is no process.
+        if pid > 0 and text.rpartition(")")[2].split()[:1] not in (["Z"], ["X"]):
+            return CGroupTrouble.NOT_FOUND
     parts = (group_path(name) or "").split("/")
     # A group right below the top leaves nothing behind when it goes.
     above = hierarchy.folder(parts[0] if len(parts) > 1 else "")
     return CGroupTrouble.GONE if parts[0] and above is not None and Path(above).is_dir() else CGroupTrouble.NOT_FOUND
-
-
-def _lives(layout: CGroupLayout, pid: int) -> bool:
-    """Tell whether there is a process of that number; one that ended and was not waited for is none."""
-    try:
-        text = Path(f"{layout.root}/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False
-    return pid > 0 and text.rpartition(")")[2].split()[:1] not in (["Z"], ["X"])
-
-
-def _folder_of_process(layout: CGroupLayout, hierarchy: Hierarchy, name: str, pid: int) -> str | None:
-    parts = (process_path(layout, hierarchy, pid) or "").strip("/").split("/")
-    if name not in parts:
-        return None
-    folder = hierarchy.folder("/".join(parts[: parts.index(name) + 1]))
-    return folder if folder is not None and Path(folder).is_dir() else None
 
 
 def process_path(layout: CGroupLayout, hierarchy: Hierarchy, pid: int) -> str | None:

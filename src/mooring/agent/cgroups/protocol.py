@@ -5,7 +5,7 @@ wanted. A "no" of the kernel is a value too: a container may end at any moment.
 
 A group's processes get ``quota`` microseconds of CPU time per ``period``. A quota on any group from the container up to
 its pod throttles exclusive CPUs, so that the quota is lifted on all of them (spec: pod-level.md section 5). When it is
-lifted :mod:`mooring.agent.quota` says.
+lifted :mod:`mooring.agent.reactor.desired` says.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from mooring.agent.cgroups.locate import group_folder, groups_of_container, has_
 from mooring.agent.effects import LiftQuota, QuotaOf, ReturnCPUs, WriteCPUSet
 from mooring.agent.reactor.lifecycle import Compliance, WriteOutcome
 from mooring.engine.core.bits import NO_NODES, list_text
-from mooring.engine.core.cpuset import CPUSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +45,6 @@ class CPUSetWritten:
 
 
 @dataclass(frozen=True, slots=True)
-class QuotaLifted:
-    """What came of a :class:`~mooring.agent.effects.LiftQuota`."""
-
-    wanted: LiftQuota
-    lifted: Quota | None = None
-    """The quota that was there; None when there was none."""
-    trouble: CGroupTrouble | None = None
-    problem: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Deviation:
     """A container whose group is not as wanted."""
 
@@ -68,12 +56,6 @@ class Deviation:
     trouble: CGroupTrouble | None = None
     problem: str = ""
     """The trouble in words."""
-
-    @property
-    def beyond(self) -> CPUSet:
-        """CPUs that the container may use and must not: the dangerous kind."""
-        cpus = self.wanted.cpus
-        return self.found.cpus - cpus if self.found is not None and cpus else CPUSet()
 
 
 class CGroups(Protocol):
@@ -90,9 +72,13 @@ class CGroups(Protocol):
         """Give CPUs back to groups above containers, where the kernel does not; return the first problem in words."""
         return ""
 
-    def lift_quota(self, wanted: LiftQuota) -> QuotaLifted:
-        """See to it that a group has no CFS quota."""
-        return QuotaLifted(wanted)
+    def lift_quota(self, _wanted: LiftQuota) -> Quota | None:
+        """See to it that a group has no CFS quota; return the one that was there.
+
+        Raises:
+            GroupError: it cannot be lifted.
+        """
+        return None
 
     def restore_quota(self, _place: LiftQuota, _quota: Quota) -> CGroupTrouble | None:
         """Give a group its quota back: for a pod that stops being exclusive, and when the agent leaves the node."""
@@ -160,6 +146,7 @@ def differing(found: Cpuset, wanted: WriteCPUSet) -> str:
     """Return in words what differs.
 
     >>> from mooring.engine.core.bits import NUMAMask
+    >>> from mooring.engine.core.cpuset import CPUSet
     >>> wanted = WriteCPUSet("c", 1, "/c", CPUSet.parse("1-2"), NUMAMask(0b1))
     >>> differing(Cpuset(CPUSet.parse("0-7"), NUMAMask(0b1)), wanted)
     'CPUs 0-7 instead of 1-2'
@@ -314,15 +301,12 @@ class KernelCGroups:
                 folders.append(group_folder(self.layout, self.layout.cpuset, one.cgroup, one.pid))
         return return_cpus(self.layout.cpuset, folders, wanted.cpus)
 
-    def lift_quota(self, wanted: LiftQuota) -> QuotaLifted:
+    def lift_quota(self, wanted: LiftQuota) -> Quota | None:
         """See to it that a group has no CFS quota; without the controller there can be none."""
         if self.layout.cpu is None:
-            return QuotaLifted(wanted)
-        try:
-            lifted = [lift_quota(self.layout.cpu, group) for group in self._groups(self.layout.cpu, wanted)]
-            return QuotaLifted(wanted, next((one for one in lifted if one is not None), None))
-        except GroupError as error:
-            return QuotaLifted(wanted, None, error.trouble, str(error))
+            return None
+        lifted = [lift_quota(self.layout.cpu, group) for group in self._groups(self.layout.cpu, wanted)]
+        return next((one for one in lifted if one is not None), None)
 
     def restore_quota(self, place: LiftQuota, quota: Quota) -> CGroupTrouble | None:
         """Give a group its quota back."""

@@ -16,9 +16,10 @@ and server.go.
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
@@ -303,14 +304,6 @@ class TTRPCServer:
             self._take(Request(message.stream, request.service, request.method, request.payload, timeout))
 
 
-@dataclass(slots=True)
-class PendingCall:
-    """A call whose answer has not come yet."""
-
-    done: threading.Event = field(default_factory=threading.Event)
-    body: bytes | None = None
-
-
 class TTRPCClient:
     """Makes calls on one connection, from any thread."""
 
@@ -320,7 +313,8 @@ class TTRPCClient:
         self._messages = message_reader()
         self._lock = threading.Lock()
         self._last_stream = -1
-        self._waiting: dict[int, PendingCall] = {}
+        # Each receives the body of its answer, or None from a connection that is closed.
+        self._waiting: dict[int, queue.SimpleQueue[bytes | None]] = {}
         connection.open(number, self._receive)
         connection.when_closed(self._give_up)
 
@@ -339,7 +333,7 @@ class TTRPCClient:
             ConnectionLostError: when the connection is closed before the answer.
         """
         request = TTRPCRequestMessage(service=service, method=method, payload=payload, timeout_nano=int(timeout * 1e9))
-        call = PendingCall()
+        call: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         with self._lock:
             # Streams must reach the other side in order, so the number is drawn under the same lock.
             self._last_stream += 2
@@ -351,20 +345,22 @@ class TTRPCClient:
             except Exception:
                 del self._waiting[stream]
                 raise
-        in_time = call.done.wait(timeout)
-        with self._lock:
-            self._waiting.pop(stream, None)
-        if call.body is not None:
-            try:
-                response = TTRPCResponseMessage.FromString(call.body)
-            except DecodeError as error:
-                raise RemoteError(Status.INTERNAL, "the response is not protobuf") from error
-            if response.status.code != Status.OK:
-                raise RemoteError(response.status.code, response.status.message)
-            return response.payload
-        if in_time:
+        try:
+            answer = call.get(timeout=timeout)
+        except queue.Empty:
+            raise CallTimeoutError(f"no answer to {method} within {timeout:g} s") from None
+        finally:
+            with self._lock:
+                self._waiting.pop(stream, None)
+        if answer is None:
             raise self._connection.lost or ConnectionLostError("closed by this side")
-        raise CallTimeoutError(f"no answer to {method} within {timeout:g} s")
+        try:
+            response = TTRPCResponseMessage.FromString(answer)
+        except DecodeError as error:
+            raise RemoteError(Status.INTERNAL, "the response is not protobuf") from error
+        if response.status.code != Status.OK:
+            raise RemoteError(response.status.code, response.status.message)
+        return response.payload
 
     def _receive(self, data: bytes) -> None:
         for message in self._messages.feed(data):
@@ -375,10 +371,9 @@ class TTRPCClient:
                     raise ProtocolError(f"a response on stream {message.stream}, on which nothing was requested")
                 call = self._waiting.pop(message.stream, None)
             if call is not None:
-                call.body = message.body
-                call.done.set()
+                call.put(message.body)
 
     def _give_up(self, _: ConnectionLostError) -> None:
         # Without the lock: a caller may hold it while its own writing breaks the connection.
         for call in list(self._waiting.values()):
-            call.done.set()
+            call.put(None)

@@ -20,7 +20,7 @@ from mooring.inputs.pods.cluster_objects import FINISHED
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pods import DEFAULT_GATES, MIRROR
 from mooring.service.apiserver import Cluster, ClusterError
-from mooring.service.following import CACHED, PODS, Follower, mapping_of, pods_of
+from mooring.service.following import CACHED, PODS, Follower, OutageReport, mapping_of, pods_of
 
 PATIENCE = 0.1
 """Seconds that a pod is waited for, out of the reply budget of half a second."""
@@ -56,14 +56,19 @@ class APIPods:
             patience: seconds that :meth:`pod` waits for a pod that is not there yet.
             wait: waits before another try; without one it ends early when :meth:`stop` is called.
         """
-        self._patience, self._node, self._gates, self._report = patience, node, gates, report
+        self._patience, self._gates, self._report = patience, gates, report
+        self._outage = OutageReport(
+            report,
+            _SUBJECT,
+            f"lost contact with the API server; pods of node {node} may be stale",
+            f"contact with the API server is restored; pods of node {node} are current",
+        )
         self._pods = KnownPods()
         # What follows is the follower's thread's.
         self._wanted: dict[str, Pod] = {}
         """Pods with the resources that they are to have, by uid."""
         self._tried = threading.Event()
         """Set when the pods have been listed or that has failed."""
-        self._reported = False
         self._unusable: dict[str, str] = {}
         self._follower = Follower(
             connect,
@@ -147,23 +152,12 @@ class APIPods:
         """Hear of an outage; it is reported at its beginning, and now and then."""
         self._tried.set()
         self._pods.stale()
-        if times <= 2 or times % 20 == 0:
-            message = (
-                f"lost contact with the API server; pods of node {self._node} may be stale (attempt {times}): {error}"
-            )
-            self._report(Finding("warning", _SUBJECT, message))
-            self._reported = True
+        self._outage.failed(error, times)
 
     def _answered(self) -> None:
         """Report that an outage, if there was one, is over."""
         self._tried.set()
-        if self._reported:
-            self._report(
-                Finding(
-                    "info", _SUBJECT, f"contact with the API server is restored; pods of node {self._node} are current"
-                )
-            )
-        self._reported = False
+        self._outage.answered()
 
     def _forget(self, uid: str) -> None:
         self._pods.drop(uid)

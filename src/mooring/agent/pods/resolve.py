@@ -15,15 +15,14 @@ the real kubelet; spec: pod-level.md section 5.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 from mooring.agent.nri.types import LinuxResources, PodSandbox, RuntimeContainer
-from mooring.agent.pods.source import amounts_of, kept_annotations, pod_of, qos_of_cgroup
-from mooring.agent.quota import PERIOD, asked_of
+from mooring.agent.pods.source import PERIOD, amounts_of, asked_of, kept_annotations, pod_of, qos_of_cgroup
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Container, Pod, ResourceList
 from mooring.engine.core.quantity import Quantity
@@ -69,26 +68,21 @@ def resolved(
     if pod is not None:
         return Resolved(pod, is_derived=False, problems=differences(pod, sandbox, container))
     made = pod_of(sandbox, [*others, *([container] if container is not None else [])])
-    problems = [*_problems(made, gates)]
+    # Containers that are still to come are not known, so that a name cannot be wrong.
+    names = [name.removeprefix(f"{ANNOTATION}.") for name in made.annotations]
+    problems = []
+    for check in (
+        partial(check_mixing, made.annotations if gates.knows_mixing else {}, names),
+        partial(check_alignment, made.annotations if gates.knows_device_alignment else {}),
+    ):
+        try:
+            check()
+        except InputError as error:
+            problems.append(str(error))
     with suppress(InputError):  # a delay that cannot be understood is none
         if (grace := scale_down_grace({}, made.annotations, gates, stored=True)) is not None:
             made = replace(made, scale_down_grace=grace)
     return Resolved(made, is_derived=True, problems=problems)
-
-
-def _problems(pod: Pod, gates: PodGates) -> Iterator[str]:
-    """Yield what is wrong with annotations that nothing else reports to their author."""
-    # Containers that are still to come are not known, so that a name cannot be wrong.
-    names = [name.removeprefix(f"{ANNOTATION}.") for name in pod.annotations]
-    checks = (
-        partial(check_mixing, pod.annotations if gates.knows_mixing else {}, names),
-        partial(check_alignment, pod.annotations if gates.knows_device_alignment else {}),
-    )
-    for check in checks:
-        try:
-            check()
-        except InputError as error:
-            yield str(error)
 
 
 def differences(pod: Pod, sandbox: PodSandbox, container: RuntimeContainer | None = None) -> list[str]:

@@ -2,7 +2,7 @@
 
 What is exact in that and what is not (measured with the real kubelet):
 
-* CPU requests, CPU limits and memory limits come back exactly (:mod:`mooring.agent.quota`), so a Guaranteed
+* CPU requests, CPU limits and memory limits come back exactly (:func:`milli_of_shares`), so a Guaranteed
   container gets as many exclusive CPUs and as much memory as its pod requests. What the API server refuses to the
   memory manager because of how it is written (``0.5Gi``) is accepted here.
 * Containers are known one by one, as they are created. All count as ordinary ones, because nothing tells init
@@ -16,6 +16,11 @@ What is exact in that and what is not (measured with the real kubelet):
 * The QoS class is read from the pod's cgroup. With the cgroupfs driver its parent is ``/kubepods/burstable/podUID``,
   with systemd it ends in ``kubepods-burstable-podUID.slice``; a ``cgroupRoot`` comes before either. Guaranteed pods are
   directly below ``kubepods``. Source: kubelet v1.37.1, cm/pod_container_manager_linux.go.
+
+How the kubelet turns CPU amounts into shares and quotas, and back. Source: kubelet v1.37.1, cm/helpers_linux.go
+(MilliCPUToShares, MilliCPUToQuota, ResourceConfigForPod), kuberuntime, component-helpers resource (PodLimits); measured
+with the real kubelet. Shares are rounded down, but a thousandth of a CPU is more than one share, so different amounts
+have different shares: between the two bounds nothing is lost.
 """
 
 from __future__ import annotations
@@ -25,9 +30,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from mooring.agent.nri.types import ContainerState, LinuxResources, PodSandbox, RuntimeContainer
-from mooring.agent.quota import MOST_SHARES, PERIOD, milli_of_quota, milli_of_shares
 from mooring.engine.core.pod import NO_RESOURCES, Container, Pod, PodResources, QoS, ResourceList
 from mooring.engine.core.quantity import Quantity
+from mooring.inputs.pods.defaults import total_limits
 
 CONFIG_SOURCE = "kubernetes.io/config.source"
 """Annotation in which the kubelet says where it has a pod from: ``api``, ``file`` or ``http``."""
@@ -264,3 +269,107 @@ def qos_of_cgroup(parent: str) -> QoS | None:
     if below and below[0] in _CLASSES:
         return _CLASSES[below[0]]
     return QoS.GUARANTEED if below and below[0].startswith("pod") else None
+
+
+PERIOD = 100_000
+"""Microseconds of a CFS period unless the kubelet is configured otherwise."""
+LEAST_SHARES = 2
+"""Shares of a container without a CPU request; amounts up to 2m have them too."""
+MOST_SHARES = 262_144
+"""Shares of 256 CPUs and more."""
+LEAST_QUOTA = 1000
+"""Microseconds that a container with a limit gets at least."""
+
+
+def shares_of(milli: int) -> int:
+    """Return the shares of a CPU request in thousandths.
+
+    >>> shares_of(1200), shares_of(100), shares_of(0)
+    (1228, 102, 2)
+    """
+    return min(max(milli * 1024 // 1000, LEAST_SHARES), MOST_SHARES)
+
+
+def quota_of(milli: int, period: int = PERIOD) -> int:
+    """Return the quota in microseconds per period of a CPU limit in thousandths; 0 means none.
+
+    >>> quota_of(1200), quota_of(1200, 10_000), quota_of(0)
+    (120000, 12000, 0)
+    """
+    return max(milli * period // 1000, LEAST_QUOTA) if milli > 0 else 0
+
+
+def milli_of_shares(shares: int) -> int | None:
+    """Return the CPU request with these shares; 0 where they say nothing, None where they are at the upper bound.
+
+    Shares that no request has, because another program set them, count as the next smaller amount.
+
+    >>> milli_of_shares(1228), milli_of_shares(2), milli_of_shares(262144)
+    (1200, 0, None)
+    """
+    if shares >= MOST_SHARES:
+        return None
+    if shares <= LEAST_SHARES:
+        return 0
+    milli = -(-shares * 1000 // 1024)
+    return milli if shares_of(milli) == shares else milli - 1
+
+
+def milli_of_quota(quota: int, period: int = PERIOD) -> tuple[int, int]:
+    """Return the least and the greatest CPU limit with this quota.
+
+    At the usual period the two are one, except below 10m, where every limit has the least quota. At short periods
+    several limits have the same quota.
+
+    >>> milli_of_quota(120000), milli_of_quota(1000), milli_of_quota(12005, 10_000)
+    ((1200, 1200), (1, 10), (1201, 1200))
+    """
+    least = 1 if quota <= LEAST_QUOTA else -(-quota * 1000 // period)
+    return least, ((quota + 1) * 1000 - 1) // period
+
+
+def asked_of(pod: Pod, container: Container, period: int = PERIOD) -> LinuxResources:
+    """Return what the kubelet asks of the runtime for a container at its creation; 0 means not set.
+
+    A limit that the container does not have is the pod's, and a CPU request that it does not have is the limit.
+    """
+    cpu, memory = _limit(pod, container, "cpu"), _limit(pod, container, "memory")
+    limit = cpu.milli if cpu is not None else 0
+    request = container.requests.get("cpu")
+    return LinuxResources(
+        shares=shares_of(limit if request is None else request.milli),
+        quota=quota_of(limit, period),
+        period=period,
+        memory_limit=memory.units if memory is not None else 0,
+    )
+
+
+def _limit(pod: Pod, container: Container, name: str) -> Quantity | None:
+    own = container.limits.get(name)
+    if own is not None and not own.is_zero:
+        return own
+    return pod.resources.limits.get(name) if pod.resources is not None else None
+
+
+def quota_of_pod(pod: Pod, period: int = PERIOD) -> int:
+    """Return the quota in microseconds per period; 0 means none.
+
+    >>> from mooring.engine.core.pod import Container
+    >>> from mooring.engine.core.quantity import Quantity
+    >>> two = {"cpu": Quantity.parse("2")}
+    >>> both = Container("a", limits=two), Container("b", limits=two)
+    >>> quota_of_pod(Pod("u", "n", containers=both, qos=QoS.BURSTABLE))
+    400000
+    """
+    own = _cpu(pod.resources.limits) if pod.resources is not None else 0
+    if pod.qos is QoS.BEST_EFFORT:
+        return 0
+    if pod.qos is QoS.BURSTABLE and not own and not all(_cpu(one.limits) for one in pod.containers):
+        return 0
+    limit = own or _cpu(total_limits(pod.containers))
+    return quota_of(limit + _cpu(pod.overhead), period) if limit else 0
+
+
+def _cpu(amounts: ResourceList) -> int:
+    found = amounts.get("cpu")
+    return found.milli if found is not None else 0

@@ -20,11 +20,11 @@ from dataclasses import replace
 
 from mooring.agent.effects import AgentReport, Effect, Occasion, ReportKind, reported
 from mooring.agent.nri.types import ContainerAdjustment, PodSandbox, RuntimeContainer
-from mooring.agent.quota import lift_of_container, lift_of_pod
-from mooring.agent.reactor import placing, response
+from mooring.agent.reactor import desired, placing, response
 from mooring.agent.reactor.containers import first_known, recorded, with_sandbox
 from mooring.agent.reactor.desired import DesiredSettings, adjustment_of, difference, resources_of, write_of
 from mooring.agent.reactor.devices import UNKNOWN_CODE, why_wait
+from mooring.agent.reactor.response import EventOutcome, Refused, enforced, outcome, report_refusal
 from mooring.agent.reactor.update_container import resize_missed, restarted
 from mooring.agent.state import AgentState, DevicesFound, Phase, claims_by_variable
 from mooring.engine.core.decision import Observer, Rejection
@@ -40,7 +40,7 @@ CLAIM_NOT_RESERVED = "ClaimNotReserved"
 
 def prepare_claim(
     state: AgentState, asked: Claim, pods: Collection[str], observer: Observer | None = None
-) -> response.EventOutcome:
+) -> EventOutcome:
     """Give a claim its CPUs; one that has them keeps them.
 
     Args:
@@ -54,23 +54,23 @@ def prepare_claim(
     """
     kubelet, refused = state.kubelet.claim(asked, observer)
     if refused is not None:
-        text = f"claim {asked.namespace}/{asked.name}: {placing.text_of(refused)}"
-        report = AgentReport(ReportKind.CLAIM_REFUSED, text, "", "", refused.reason)
-        return response.outcome(state, state, response.Refused(placing.text_of(refused)), (report,))
+        answer = Refused.of(refused)
+        text = f"claim {asked.namespace}/{asked.name}: {answer.text}"
+        return outcome(state, state, answer, (AgentReport(ReportKind.CLAIM_REFUSED, text, "", "", refused.reason),))
     users = {**state.claim_users, asked.uid: frozenset(pods)}
-    after, changed = response.enforced(state, replace(state, kubelet=kubelet, claim_users=users))
-    return response.outcome(state, after, None, changed)
+    after, changed = enforced(state, replace(state, kubelet=kubelet, claim_users=users))
+    return outcome(state, after, None, changed)
 
 
-def unprepare_claim(state: AgentState, uid: str, observer: Observer | None = None) -> response.EventOutcome:
+def unprepare_claim(state: AgentState, uid: str, observer: Observer | None = None) -> EventOutcome:
     """Take a claim's CPUs back; of one that has none nothing changes."""
     kubelet = state.kubelet.release(uid, observer)
     if kubelet.node is state.kubelet.node and uid not in state.claim_users:
-        return response.outcome(state, state)
+        return outcome(state, state)
     users = {known: pods for known, pods in state.claim_users.items() if known != uid}
     placed = placing.place_waiting(replace(state, kubelet=kubelet, claim_users=users), observer)
-    after, changed = response.enforced(state, placed.state)
-    return response.outcome(state, after, None, (*changed, *placed.effects))
+    after, changed = enforced(state, placed.state)
+    return outcome(state, after, None, (*changed, *placed.effects))
 
 
 def nodes_of_claim(state: AgentState, namespace: str, name: str, device: str) -> tuple[int, ...] | None:
@@ -112,7 +112,7 @@ def create_container(
     observer: Observer | None = None,
     now: Moment | None = None,
     devices: DevicesFound | None = None,
-) -> response.EventOutcome:
+) -> EventOutcome:
     """Answer with the container's CPUs and memory nodes, and with updates of others.
 
     Args:
@@ -127,20 +127,17 @@ def create_container(
     before, state = state, with_sandbox(state, sandbox)
     unclaimed = why_not_claimed(state, sandbox, container)
     if unclaimed is not None:
-        report = AgentReport(
-            ReportKind.CLAIM_REFUSED, placing.text_of(unclaimed), sandbox.uid, container.id, unclaimed.reason
-        )
-        return response.outcome(before, state, response.Refused(placing.text_of(unclaimed)), (report,))
+        answer, why = Refused.of(unclaimed), unclaimed.reason
+        report = AgentReport(ReportKind.CLAIM_REFUSED, answer.text, sandbox.uid, container.id, why)
+        return outcome(before, state, answer, (report,))
     waits = why_wait(state, pod, devices)
     if waits is not None:
         reports = reported(pod, ReportKind.DEVICES_UNKNOWN, waits.reason, waits.message, UNKNOWN_CODE, container.id)
-        return response.outcome(before, state, response.Refused(placing.text_of(waits)), reports)
+        return outcome(before, state, Refused.of(waits), reports)
     placed = placing.place(state, pod, container.name, observer, devices)
     unread = placing.opt_out_unread(state, pod)
     if placed.rejection is not None:
-        return response.outcome(
-            before, placed.state, response.Refused(placing.text_of(placed.rejection)), (*unread, *placed.effects)
-        )
+        return outcome(before, placed.state, Refused.of(placed.rejection), (*unread, *placed.effects))
     again = restarted(placed.state, container, pod, now or state.kubelet.node.moment, observer)
     state = again.state
     before_it = state.containers.get(container.id)
@@ -152,18 +149,15 @@ def create_container(
     wanted = DesiredSettings.now(state.with_container(known)).of(sandbox.uid, container.name)
     if not wanted.cpus and state.kubelet.settings.cpu is not None:
         # A container that the pod's specification does not have, or one of a pod that came before the pool ran out.
-        rejection = Rejection(placing.EMPTY_SHARED_POOL, placing.EMPTY_POOL_MESSAGE)
-        said = response.report_refusal(state, sandbox.uid, container.name, rejection, ReportKind.REJECTED, container.id)
-        return response.outcome(
-            before, said.state, response.Refused(placing.text_of(rejection)), (*unread, *placed.effects, *said.effects)
-        )
+        said = report_refusal(state, known, placing.EMPTY_POOL, ReportKind.REJECTED)
+        return outcome(before, said.state, said.answer, (*unread, *placed.effects, *said.effects))
     state = replace(state, kubelet=placing.started(state.kubelet, sandbox.uid, container.name, observer))
     known = replace(known, record=wanted.over(known.record))
     after, updates, writes = response.refreshed(state.with_container(known), skip=container.id)
     environment, mounts = adjustment_of(state.with_container(known), known)
     adjustment = ContainerAdjustment(resources_of(wanted), environment, mounts)
-    effects = (*writes, *lift_of_pod(after, sandbox.uid), *unread, *placed.effects, *again.effects)
-    return response.outcome(before, after, response.Adjusted(adjustment, updates), effects)
+    effects = (*writes, *desired.lift_of_pod(after, sandbox.uid), *unread, *placed.effects, *again.effects)
+    return outcome(before, after, response.Adjusted(adjustment, updates), effects)
 
 
 def start_container(
@@ -174,7 +168,7 @@ def start_container(
     observer: Observer | None = None,
     devices: DevicesFound | None = None,
     now: Moment | None = None,
-) -> response.EventOutcome:
+) -> EventOutcome:
     """See to it that the container's cgroup is what it should be now, whatever became of updates since its creation.
 
     Where that fails it is not started: :func:`mooring.agent.reactor.lifecycle.writes_done` says when.
@@ -201,35 +195,26 @@ def start_container(
             known = refused.containers[container.id]
             wanted = DesiredSettings.now(refused).of(known.uid, known.name)
             refused = refused.with_container(response.with_write(known, wanted))
-            return response.outcome(
-                before,
-                refused,
-                response.Refused(placing.text_of(placed.rejection)),
-                (write_of(known, wanted), *unread, *placed.effects),
-            )
+            effects = (write_of(known, wanted), *unread, *placed.effects)
+            return outcome(before, refused, Refused.of(placed.rejection), effects)
         state, effects = placed.state, (*unread, *placed.effects)
     state = recorded(state, sandbox, container, Phase.STARTING)
     known = state.containers[container.id]
     wanted = DesiredSettings.now(state).of(sandbox.uid, known.name)
     if not wanted.cpus and state.kubelet.settings.cpu is not None:
-        rejection = Rejection(placing.EMPTY_SHARED_POOL, placing.EMPTY_POOL_MESSAGE)
-        reported = response.report_refusal(
-            state, sandbox.uid, known.name, rejection, ReportKind.START_REFUSED, known.id
-        )
-        refused = reported.state.with_container(replace(known, phase=Phase.REFUSED))
-        return response.outcome(
-            before, refused, response.Refused(placing.text_of(rejection)), (*effects, *reported.effects)
-        )
-    state, changed = response.enforced(before, state.with_container(response.with_write(known, wanted)))
+        said = report_refusal(state, known, placing.EMPTY_POOL, ReportKind.START_REFUSED)
+        refused = said.state.with_container(replace(known, phase=Phase.REFUSED))
+        return outcome(before, refused, said.answer, (*effects, *said.effects))
+    state, changed = enforced(before, state.with_container(response.with_write(known, wanted)))
     had = before.containers.get(container.id)
     # Else the runtime could not know it yet: the agent did not see the creation, or has decided since its last reply
     is_lost = had is not None and difference(had.missed or had.record, wanted) is None
     mine: tuple[Effect, ...] = (
         write_of(known, wanted, Occasion.CHECK if is_lost else Occasion.DECISION),
-        *lift_of_container(known, wanted),
-        *lift_of_pod(state, sandbox.uid),
+        *desired.lift_of_container(known, wanted),
+        *desired.lift_of_pod(state, sandbox.uid),
     )
-    return replace(response.outcome(before, state, None, (*changed, *mine, *effects)), starts=container.id)
+    return replace(outcome(before, state, None, (*changed, *mine, *effects)), starts=container.id)
 
 
 def place_existing(

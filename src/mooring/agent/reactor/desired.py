@@ -4,6 +4,10 @@ What a container is about to lose is not in its files from the moment at which t
 them when it has it, so that no program pins a thread to a CPU that is not its own yet. The proposal wants the file
 first in both directions; this is a deviation from it.
 
+Lifted is the CFS quota of containers with exclusive CPUs, and of the pod and its sandboxes around them
+(:func:`~mooring.engine.node.providers.container_runs_without_quota`), unless the kubelet has ``cpuCFSQuota: false``.
+The groups are written by :mod:`mooring.agent.cgroups.protocol`.
+
 Source: KEP-6369; spec: cpu-manager.md section 11, memory-manager.md section 8, pod-level.md section 5, resize.md
 section 6.
 """
@@ -16,9 +20,8 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
 
-from mooring.agent.effects import DropAssigned, LiftQuota, Occasion, SweepAssigned, WriteAssigned, WriteCPUSet
+from mooring.agent.effects import DropAssigned, LiftQuota, Occasion, QuotaOf, SweepAssigned, WriteAssigned, WriteCPUSet
 from mooring.agent.nri.types import LinuxResources, Mount
-from mooring.agent.quota import NO_QUOTA, lift_of_container, lift_of_pod
 from mooring.agent.state import HAS_CGROUP, LIVE, AgentState, Assigned, KnownContainer, Phase, Setting, claimed_cpus
 from mooring.engine.core.bits import NO_NODES, NUMAMask, list_text, mask_of, members
 from mooring.engine.core.config import ASSIGNED_CPUSET, MIXED_CPUS, AssignedScope
@@ -29,6 +32,7 @@ from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node import providers
 from mooring.engine.node.node import numa_of_blocks
 
+NO_QUOTA = -1
 _NO_CPUS = CPUSet()
 
 
@@ -126,6 +130,31 @@ def expected_lifts(state: AgentState) -> Iterator[LiftQuota]:
         yield from lift_of_container(one, wanted.of(one.uid, one.name))
     for uid in dict.fromkeys(one.uid for one in running):
         yield from lift_of_pod(state, uid)
+
+
+def lift_of_pod(state: AgentState, uid: str) -> tuple[LiftQuota, ...]:
+    """Return what lifts the quota of a pod's group and of its sandboxes, where it is to be lifted."""
+    node = state.kubelet.node
+    pod = node.active.get(uid)
+    if pod is None or not node.settings.config.cpu_cfs_quota:
+        return ()
+    if not providers.pod_runs_without_quota(node.settings, node.providers, pod):
+        return ()
+    lifts: list[LiftQuota] = []
+    for sandbox in state.sandboxes.values():
+        if sandbox.uid == uid:
+            lifts += [
+                LiftQuota(QuotaOf.POD, uid, "", sandbox.pid, sandbox.cgroup_parent),
+                LiftQuota(QuotaOf.SANDBOX, uid, "", sandbox.pid, sandbox.cgroups_path),
+            ]
+    return tuple(lifts)
+
+
+def lift_of_container(container: KnownContainer, wanted: Setting) -> tuple[LiftQuota, ...]:
+    """Return what lifts a container's own quota through its cgroup, where it is to be lifted."""
+    if wanted.quota is None:
+        return ()
+    return (LiftQuota(QuotaOf.CONTAINER, container.uid, container.id, container.pid, container.cgroup),)
 
 
 def on_record(resources: LinuxResources) -> Setting:
@@ -261,6 +290,18 @@ def adjustment_of(state: AgentState, container: KnownContainer) -> tuple[dict[st
     return {**dict(zip(ENVIRONMENT, (str(found.cpus), list_text(found.mems)), strict=True)), **environment}, (mount,)
 
 
+def _with_files(state: AgentState) -> Iterator[tuple[KnownContainer, Assigned]]:
+    """Yield the containers that have files, each with what is assigned to it."""
+    claimed = claimed_cpus(state)
+    for one in state.containers.values():
+        if one.phase in LIVE and has_files(state, one):
+            yield one, assigned_to(state, one.uid, one.name, claimed)
+
+
+def _files_written(container: KnownContainer, says: Assigned) -> WriteAssigned:
+    return WriteAssigned(container.id, says, makes=container.phase in (Phase.CREATING, Phase.CREATED))
+
+
 def file_changes(
     before: AgentState, after: AgentState, on_their_way: Collection[str]
 ) -> tuple[AgentState, list[WriteAssigned], list[WriteCPUSet | WriteAssigned | DropAssigned]]:
@@ -280,24 +321,20 @@ def file_changes(
     rest: list[WriteCPUSet | WriteAssigned | DropAssigned] = []
     wanted = DesiredSettings.now(after)
     containers = dict(after.containers)
-    for one in after.containers.values():
-        if one.phase not in LIVE or not has_files(after, one):
-            continue
-        goal = assigned_to(after, one.uid, one.name, wanted.claimed)
+    for one, goal in _with_files(after):
         says = _until_then(one.shown, goal) if one.id in on_their_way else goal
         if says is None or says == one.shown:
             continue
         containers[one.id] = replace(one, shown=says)
-        write = WriteAssigned(one.id, says, makes=one.phase in (Phase.CREATING, Phase.CREATED))
         kept = _until_then(one.shown, says)
         if kept is not None and kept != one.shown:
-            lessened.append(replace(write, assigned=kept))
+            lessened.append(_files_written(one, kept))
         if kept == says:
             continue
         if one.phase in HAS_CGROUP and one.id not in on_their_way:
             # The runtime may get another request before it has carried out the last one.
             rest.append(write_of(one, wanted.of(one.uid, one.name), Occasion.CHECK))
-        rest.append(write)
+        rest.append(_files_written(one, says))
     rest += [
         DropAssigned(one.id)
         for one in before.containers.values()
@@ -315,11 +352,11 @@ def files_after_restart(state: AgentState) -> tuple[AgentState, list[WriteAssign
     before the answer that brings it up to date.
     """
     writes: list[WriteAssigned] = []
-    containers, claimed = dict(state.containers), claimed_cpus(state)
-    for one in state.containers.values():
-        if one.phase not in LIVE or one.shown is not None or not has_files(state, one):
+    containers = dict(state.containers)
+    for one, goal in _with_files(state):
+        if one.shown is not None:
             continue
-        goal, record = assigned_to(state, one.uid, one.name, claimed), one.record
+        record = one.record
         # Who has nothing on record may run everywhere.
         says = Assigned(
             record.cpus & goal.cpus if record.cpus else goal.cpus,
@@ -327,17 +364,13 @@ def files_after_restart(state: AgentState) -> tuple[AgentState, list[WriteAssign
             goal.shared if goal.shared is None or not record.cpus else record.cpus & goal.shared,
         )
         containers[one.id] = replace(one, shown=says)
-        writes.append(WriteAssigned(one.id, says, makes=one.phase in (Phase.CREATING, Phase.CREATED)))
+        writes.append(_files_written(one, says))
     return replace(state, containers=containers) if writes else state, writes
 
 
 def are_files_behind(state: AgentState) -> bool:
     """Tell whether files are behind, and nothing is awaited but the time that a runtime takes."""
-    claimed = claimed_cpus(state)
-    return any(
-        one.phase in LIVE and has_files(state, one) and one.shown != assigned_to(state, one.uid, one.name, claimed)
-        for one in state.containers.values()
-    )
+    return any(one.shown != goal for one, goal in _with_files(state))
 
 
 def sweep(state: AgentState) -> SweepAssigned:

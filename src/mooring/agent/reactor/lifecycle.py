@@ -27,16 +27,14 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from mooring.agent import effects
-from mooring.agent.effects import AgentReport, Effect, Occasion, ReportKind, Verify
+from mooring.agent.effects import AgentReport, Effect, LiftQuota, Occasion, ReportKind, Verify, WriteCPUSet, said
 from mooring.agent.nri.types import Event, PodSandbox, RuntimeContainer
-from mooring.agent.quota import lift_of_container, lift_of_pod
-from mooring.agent.reactor import response
+from mooring.agent.reactor import desired, response
 from mooring.agent.reactor.containers import believed, recorded, with_sandbox, without_container, without_sandbox
 from mooring.agent.reactor.create_container import place_existing, start_container
 from mooring.agent.reactor.desired import DesiredSettings, expected_lifts, on_record, write_of
-from mooring.agent.reactor.placing import Placed, place_waiting, text_of, without_pod
-from mooring.agent.reactor.response import EventOutcome, Refused, outcome, report_refusal, without_refusal
+from mooring.agent.reactor.placing import Placed, place_waiting, without_pod
+from mooring.agent.reactor.response import EventOutcome, enforced, outcome, report_refusal, without_refusal
 from mooring.agent.state import HAS_CGROUP, AgentState, DevicesFound, KnownDeviation, Phase, Setting
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.cpuset import CPUSet
@@ -72,12 +70,12 @@ def state_change(
     observer: Observer | None = None,
     devices: DevicesFound | None = None,
     now: Moment | None = None,
-) -> response.EventOutcome:
+) -> EventOutcome:
     """Return what an event comes to; one that says nothing to the agent changes nothing."""
     match event, sandbox, container:
         case Event.RUN_POD_SANDBOX, PodSandbox(), _:
             # Nothing is decided yet: NRI knows no more of the pod.
-            return response.outcome(state, with_sandbox(state, sandbox))
+            return outcome(state, with_sandbox(state, sandbox))
         case Event.STOP_POD_SANDBOX | Event.REMOVE_POD_SANDBOX, PodSandbox(), _:
             return end_sandbox(state, sandbox, observer)
         case Event.POST_CREATE_CONTAINER, PodSandbox(), RuntimeContainer():
@@ -91,9 +89,9 @@ def state_change(
         case Event.REMOVE_CONTAINER, _, RuntimeContainer():
             # Its pod stays until its sandbox ends: the next life of the container may be to come. The dead containers
             # of a pod in CrashLoopBackOff are removed, and so is one that the runtime could not make.
-            return response.outcome(state, without_container(state, container.id))
+            return outcome(state, without_container(state, container.id))
         case _:
-            return response.outcome(state, state)
+            return outcome(state, state)
 
 
 def container_created(
@@ -104,7 +102,7 @@ def container_created(
     observer: Observer | None = None,
     devices: DevicesFound | None = None,
     now: Moment | None = None,
-) -> response.EventOutcome:
+) -> EventOutcome:
     """Learn that the runtime has a container on record: from now on it takes updates.
 
     A container whose creation the agent did not see is placed now; a refusal comes when it starts.
@@ -117,8 +115,8 @@ def container_created(
     known = state.containers.get(container.id)
     # A late word does not take a container back to an earlier phase.
     phase = Phase.CREATED if known is None or known.phase is Phase.CREATING else known.phase
-    state, changed = response.enforced(before, recorded(state, sandbox, container, phase))
-    return response.outcome(before, state, None, (*changed, *effects))
+    state, changed = enforced(before, recorded(state, sandbox, container, phase))
+    return outcome(before, state, None, (*changed, *effects))
 
 
 def container_started(
@@ -128,7 +126,7 @@ def container_started(
     pod: Pod | None = None,
     observer: Observer | None = None,
     now: Moment | None = None,
-) -> response.EventOutcome:
+) -> EventOutcome:
     """Record that a container runs. For a very short one the end was reported before.
 
     A container that should not have been started is checked and corrected at once: CRI-O logs an error of
@@ -141,67 +139,64 @@ def container_started(
         placed = place_existing(placed.state, sandbox, container, pod, observer, now=now)
     after = recorded(placed.state, sandbox, container, Phase.RUNNING)
     if before is not None and before.phase in (Phase.STARTING, Phase.RUNNING, Phase.ENDED):
-        return response.outcome(state, after)
-    after, changed = response.enforced(state, after)
+        return outcome(state, after)
+    after, changed = enforced(state, after)
     known = after.containers[container.id]
     wanted = DesiredSettings.now(after).of(known.uid, known.name)
+    was_refused = before is not None and before.phase is Phase.REFUSED
     effects: tuple[Effect, ...] = (
         *changed,
         write_of(known, wanted, Occasion.CHECK),
-        *lift_of_container(known, wanted),
-        *lift_of_pod(after, sandbox.uid),
-        *(
-            response.started_despite_refusal(after, known)
-            if before is not None and before.phase is Phase.REFUSED
-            else ()
-        ),
+        *desired.lift_of_container(known, wanted),
+        *desired.lift_of_pod(after, sandbox.uid),
+        *(response.started_despite_refusal(after, known) if was_refused else ()),
         *placed.effects,
         Verify((container.id,)),
     )
-    return response.outcome(state, after.with_container(response.with_write(known, wanted)), None, effects)
+    return outcome(state, after.with_container(response.with_write(known, wanted)), None, effects)
 
 
 def container_updated(
     state: AgentState, sandbox: PodSandbox, container: RuntimeContainer | None = None
-) -> response.EventOutcome:
+) -> EventOutcome:
     """Lift the pod's quota again, which a resize of the kubelet writes again, and see to the container's cpuset.
 
     Between the answer and its deed the runtime lets other events pass. Where one of them changed what the container
     should have, the answer was late: its cgroup is corrected now, its record with the next reply.
     """
     known = None if container is None else state.containers.get(container.id)
-    lifts = lift_of_pod(state, sandbox.uid)
+    lifts = desired.lift_of_pod(state, sandbox.uid)
     if container is None or known is None or known.phase not in HAS_CGROUP:
-        return response.outcome(state, state, None, lifts)
+        return outcome(state, state, None, lifts)
     wanted = DesiredSettings.now(state).of(known.uid, known.name)
     after = state.with_container(replace(known, record=believed(known.record, on_record(container.resources))))
-    return response.outcome(state, after, None, (write_of(known, wanted, Occasion.CHECK), *lifts))
+    return outcome(state, after, None, (write_of(known, wanted, Occasion.CHECK), *lifts))
 
 
-def stop_container(state: AgentState, container: RuntimeContainer) -> response.EventOutcome:
+def stop_container(state: AgentState, container: RuntimeContainer) -> EventOutcome:
     """Learn that a container has ended, and use the reply for what the runtime was not told yet."""
     known = state.containers.get(container.id)
     after = state if known is None else state.with_container(replace(known, phase=Phase.ENDED))
     after, updates, writes = response.refreshed(after)
-    return response.outcome(state, after, response.Accepted(updates), writes)
+    return outcome(state, after, response.Accepted(updates), writes)
 
 
-def end_sandbox(state: AgentState, sandbox: PodSandbox, observer: Observer | None = None) -> response.EventOutcome:
+def end_sandbox(state: AgentState, sandbox: PodSandbox, observer: Observer | None = None) -> EventOutcome:
     """Learn that a sandbox was stopped or removed; with the last one of its pod the pod's place is free.
 
     The reply carries no updates, so that containers of a shared pool that grows are widened by their cgroups.
     """
     after = without_sandbox(state, sandbox.id)
     if any(one.uid == sandbox.uid for one in after.sandboxes.values()):
-        return response.outcome(state, after)
+        return outcome(state, after)
     placed = place_waiting(without_pod(after, sandbox.uid, observer), observer)
-    now, changed = response.enforced(state, placed.state)
-    return response.outcome(state, now, None, (*changed, *placed.effects))
+    now, changed = enforced(state, placed.state)
+    return outcome(state, now, None, (*changed, *placed.effects))
 
 
 def end_missing_sandboxes(
     state: AgentState, sandbox_ids: Iterable[str], observer: Observer | None = None
-) -> response.EventOutcome:
+) -> EventOutcome:
     """End sandboxes of which the kernel has nothing left.
 
     One in which a container is being made stays: its group is yet to come.
@@ -224,7 +219,7 @@ def end_missing_sandboxes(
         after = ended.state
         text = f"the sandbox of {sandbox.namespace}/{sandbox.name} has ended, and the runtime did not report it"
         effects += [*ended.effects, AgentReport(ReportKind.POD_GONE, text, sandbox.uid)]
-    return response.outcome(state, after, None, tuple(effects))
+    return outcome(state, after, None, tuple(effects))
 
 
 CPUSET_NOT_ENFORCED = "CPUSetNotEnforced"
@@ -252,7 +247,7 @@ class Compliance(Enum):
 class WriteOutcome:
     """What came of a :class:`~mooring.agent.effects.WriteCPUSet`."""
 
-    write: effects.WriteCPUSet
+    write: WriteCPUSet
     standing: Compliance
     had: str = ""
     """In words, what was there before something was written; empty when nothing was."""
@@ -268,16 +263,14 @@ def writes_done(outcome: EventOutcome, results: Collection[WriteOutcome]) -> Eve
         results: of its writes, in their order; the last one of a container counts.
     """
     state, answer = outcome.state, outcome.answer
-    told: list[effects.Effect] = []
+    told: list[Effect] = []
     for one in results:
         known = state.containers.get(one.write.container_id)
         if known is None:
             continue
-        if one.had and one.standing is Compliance.RIGHT and one.write.occasion is effects.Occasion.CHECK:
-            report = effects.AgentReport(
-                effects.ReportKind.DEVIATION, f"{known.name} had {one.had}", known.uid, known.id
-            )
-            told += effects.said(state, report, "CPUSetRepaired")
+        if one.had and one.standing is Compliance.RIGHT and one.write.occasion is Occasion.CHECK:
+            report = AgentReport(ReportKind.DEVIATION, f"{known.name} had {one.had}", known.uid, known.id)
+            told += said(state, report, "CPUSetRepaired")
     for one in {each.write.container_id: each for each in results}.values():
         known = state.containers.get(one.write.container_id)
         if known is None:
@@ -294,12 +287,10 @@ def writes_done(outcome: EventOutcome, results: Collection[WriteOutcome]) -> Eve
         unsure = one.standing is Compliance.ENDED and not one.write.pid
         if unsure or one.standing in (Compliance.BEYOND, Compliance.UNKNOWN):
             rejection = Rejection(CPUSET_NOT_ENFORCED, f"{known.name} {one.problem or _NO_PROCESS}")
-            refused = report_refusal(
-                state, known.uid, known.name, rejection, effects.ReportKind.START_REFUSED, known.id
-            )
+            refused = report_refusal(state, known, rejection, ReportKind.START_REFUSED)
             # containerd ends it now; a runtime that starts it nevertheless says so by PostStartContainer.
             state = refused.state.with_container(replace(known, phase=Phase.REFUSED))
-            answer, told = Refused(text_of(rejection)), [*told, *refused.effects]
+            answer, told = refused.answer, [*told, *refused.effects]
         elif one.standing is not Compliance.ENDED:
             state = without_refusal(state, known.uid, known.name)
     return EventOutcome(state, answer, tuple(told))
@@ -319,11 +310,9 @@ def report_deviation(state: AgentState, container_id: str, problem: str, *, is_k
     if not problem or known is None or known.phase not in HAS_CGROUP or state.deviating.get(container_id) == now:
         return EventOutcome(state)
     there = {one: told for one, told in state.deviating.items() if one in state.containers}
-    text = f"{known.name} {problem}"
-    told = effects.said(
-        state, effects.AgentReport(effects.ReportKind.DEVIATION_LASTS, text, known.uid, container_id), "CPUSetDiffers"
-    )
-    return EventOutcome(replace(state, deviating={**there, container_id: now}), effects=told)
+    report = AgentReport(ReportKind.DEVIATION_LASTS, f"{known.name} {problem}", known.uid, container_id)
+    after = replace(state, deviating={**there, container_id: now})
+    return EventOutcome(after, effects=said(state, report, "CPUSetDiffers"))
 
 
 def without_deviation(state: AgentState, container_ids: Collection[str]) -> AgentState:
@@ -357,10 +346,10 @@ def correct_deviation(state: AgentState, container_id: str, cpus: CPUSet, mems: 
         return outcome(state, state)
     # Perhaps an update failed, and the runtime's record is as wrong as the cgroup was.
     after = state.with_container(replace(known, record=Setting(), written=wanted))
-    return outcome(state, after, None, (write_of(known, wanted, effects.Occasion.CHECK),))
+    return outcome(state, after, None, (write_of(known, wanted, Occasion.CHECK),))
 
 
-def correct_quota(state: AgentState, lift: effects.LiftQuota, quota: int) -> EventOutcome:
+def correct_quota(state: AgentState, lift: LiftQuota, quota: int) -> EventOutcome:
     """Lift a CFS quota again that is back where none should be.
 
     Args:
@@ -371,9 +360,5 @@ def correct_quota(state: AgentState, lift: effects.LiftQuota, quota: int) -> Eve
     if lift not in expected_lifts(state):
         return outcome(state, state)
     text = f"the {lift.of.value} had a CFS quota of {quota} microseconds"
-    return outcome(
-        state,
-        state,
-        None,
-        (lift, effects.AgentReport(effects.ReportKind.QUOTA_DEVIATION, text, lift.uid, lift.container_id)),
-    )
+    report = AgentReport(ReportKind.QUOTA_DEVIATION, text, lift.uid, lift.container_id)
+    return outcome(state, state, None, (lift, report))

@@ -24,8 +24,7 @@ from mooring.engine.kubelet.admit import decide
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node import Node
 
-EMPTY_SHARED_POOL = "EmptySharedPool"
-EMPTY_POOL_MESSAGE = "no CPU is left in the shared pool for containers without CPUs of their own"
+EMPTY_POOL = Rejection("EmptySharedPool", "no CPU is left in the shared pool for containers without CPUs of their own")
 ENDLESS_ADMISSION = "EndlessAdmission"
 ADMISSION_CRASH = "AdmissionCrash"
 STATE_UNWRITABLE = "StateUnwritable"
@@ -208,7 +207,7 @@ def _asked(state: AgentState, pod: Pod, observer: Observer | None) -> tuple[Kube
     if pool_is_missed(state, after, pod):
         # Judged by the state that it would have made: it differs from the present one when the pod itself empties the
         # pool, so that the pod is asked about again at every try; its sharers may be gone then.
-        return after, Rejection(EMPTY_SHARED_POOL, EMPTY_POOL_MESSAGE)
+        return after, EMPTY_POOL
     return after, None
 
 

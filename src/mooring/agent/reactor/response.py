@@ -26,7 +26,6 @@ from mooring.agent.effects import (
     warning_about,
 )
 from mooring.agent.nri.types import ContainerAdjustment, ContainerUpdate
-from mooring.agent.quota import lift_of_container, lift_of_pod
 from mooring.agent.reactor import desired
 from mooring.agent.reactor.desired import DesiredSettings, change_of, difference, resources_of, write_of
 from mooring.agent.reactor.placing import STATE_UNWRITABLE, text_of
@@ -58,6 +57,11 @@ class Refused:
     text: str
     """``REASON: message``, the kubelet's where it is the engine that refuses."""
 
+    @staticmethod
+    def of(rejection: Rejection) -> Refused:
+        """Return the refusal of what was rejected."""
+        return Refused(text_of(rejection))
+
 
 Answer = Accepted | Adjusted | Refused
 
@@ -74,30 +78,29 @@ class EventOutcome:
 
 
 def report_refusal(
-    state: AgentState, uid: str, name: str, rejection: Rejection, finding: ReportKind, container_id: str = ""
+    state: AgentState, container: KnownContainer, rejection: Rejection, finding: ReportKind
 ) -> EventOutcome:
-    """Return the state in which a refusal was reported, and the reports: for the metrics, the log and the cluster.
+    """Return a refusal with the state in which it was reported, and its reports: for metrics, log and cluster.
 
     The pod is not evicted whatever ``onRejection`` says: what else it runs would go with it.
 
     Args:
         state: before.
-        uid: of the pod.
-        name: of the container.
+        container: which is another one at each try.
         rejection: why.
         finding: which kind of report it is.
-        container_id: of the container, which is another one at each try.
     """
-    if state.unstarted.get((uid, name)) == rejection:
-        return EventOutcome(state)
+    answer, key = Refused.of(rejection), (container.uid, container.name)
+    if state.unstarted.get(key) == rejection:
+        return EventOutcome(state, answer)
     pods = {one.uid for one in state.sandboxes.values()}
-    unstarted = {key: why for key, why in state.unstarted.items() if key[0] in pods}
-    pod = state.kubelet.node.active.get(uid)
-    place = uid if pod is None else f"{pod.namespace}/{pod.name}"
-    text = f"{place}: {name}: {text_of(rejection)}"
-    report = AgentReport(finding, text, uid, container_id, rejection.reason)
-    after = replace(state, unstarted={**unstarted, (uid, name): rejection})
-    return EventOutcome(after, effects=said(state, report, rejection.reason, rejection.message))
+    unstarted = {known: why for known, why in state.unstarted.items() if known[0] in pods}
+    pod = state.kubelet.node.active.get(container.uid)
+    place = container.uid if pod is None else f"{pod.namespace}/{pod.name}"
+    text = f"{place}: {container.name}: {answer.text}"
+    report = AgentReport(finding, text, container.uid, container.id, rejection.reason)
+    after = replace(state, unstarted={**unstarted, key: rejection})
+    return EventOutcome(after, answer, said(state, report, rejection.reason, rejection.message))
 
 
 def started_despite_refusal(state: AgentState, container: KnownContainer) -> tuple[Effect, ...]:
@@ -151,7 +154,7 @@ def unwritten(before: AgentState, outcome: EventOutcome, uid: str, problem: str)
     if not any(own.values()) or had == own:
         return replace(outcome, effects=(report, *rest))
     refused = Rejection(STATE_UNWRITABLE, "CPUs of its own are not given while the agent's state cannot be written")
-    return EventOutcome(replace(before, sandboxes=outcome.state.sandboxes), Refused(text_of(refused)), (report,))
+    return EventOutcome(replace(before, sandboxes=outcome.state.sandboxes), Refused.of(refused), (report,))
 
 
 def refreshed(
@@ -213,14 +216,14 @@ def enforced(before: AgentState, after: AgentState) -> tuple[AgentState, tuple[E
             continue
         lifts: tuple[Effect, ...] = ()
         if change.quota is not None:
-            lifts = lift_of_container(one, setting)
+            lifts = desired.lift_of_container(one, setting)
             lifted[one.uid] = None
         ranked.append((_turn(had.cpus, setting.cpus), (write_of(one, setting), *lifts)))
         containers[one.id] = replace(one, written=setting.over(one.written or one.record))
     ranked.sort(key=lambda each: each[0])
     effects = [effect for _, each in ranked for effect in each]
     for uid in lifted:
-        effects += lift_of_pod(after, uid)
+        effects += desired.lift_of_pod(after, uid)
     return replace(after, containers=containers), tuple(effects)
 
 
@@ -285,7 +288,7 @@ def answer_lost(state: AgentState, container_ids: Collection[str]) -> EventOutco
             continue
         setting = wanted.of(one.uid, one.name)
         if one.phase in HAS_CGROUP:
-            effects += (write_of(one, setting, Occasion.CHECK), *lift_of_container(one, setting))
+            effects += (write_of(one, setting, Occasion.CHECK), *desired.lift_of_container(one, setting))
             after = after.with_container(replace(one, record=Setting(), written=setting))
         else:
             after = after.with_container(replace(one, record=Setting()))

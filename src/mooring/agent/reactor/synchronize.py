@@ -15,8 +15,7 @@ from types import MappingProxyType
 
 from mooring.agent.effects import AgentReport, Effect, Occasion, ReportKind, said
 from mooring.agent.nri.types import PodSandbox, RuntimeContainer
-from mooring.agent.quota import lift_of_pod
-from mooring.agent.reactor import placing
+from mooring.agent.reactor import desired, placing
 from mooring.agent.reactor.containers import kept_containers, kept_sandboxes, listed
 from mooring.agent.reactor.desired import DesiredSettings, difference, files_after_restart, nodes_of, sweep, write_of
 from mooring.agent.reactor.devices import with_devices
@@ -107,7 +106,7 @@ def synchronize(
     writes = _all_written(after, told)
     lifts: list[Effect] = []
     for uid in dict.fromkeys(one.uid for one in after.containers.values() if one.phase in LIVE):
-        lifts += lift_of_pod(after, uid)
+        lifts += desired.lift_of_pod(after, uid)
     return outcome(
         state,
         told,
@@ -254,7 +253,7 @@ def _differences(state: AgentState) -> list[Effect]:
             text = f"{one.name} runs on {one.record.cpus or 'all CPUs'}, and the shared pool is empty"
             # A running program cannot be stopped: the event makes it visible at the pod.
             report = AgentReport(ReportKind.CONTAINER_UNPLACED, text, one.uid, one.id)
-            found += said(state, report, placing.EMPTY_SHARED_POOL)
+            found += said(state, report, placing.EMPTY_POOL.reason)
             continue
         change = difference(one.record, setting)
         if change is not None and (change.cpus or change.mems):

@@ -21,10 +21,10 @@ from dataclasses import replace
 from mooring.agent import effects
 from mooring.agent.nri.types import ContainerState, ContainerUpdate, LinuxResources, PodSandbox, RuntimeContainer
 from mooring.agent.pods.resolve import resized
-from mooring.agent.quota import lift_of_pod
+from mooring.agent.reactor import desired
 from mooring.agent.reactor.containers import recorded, with_sandbox
 from mooring.agent.reactor.desired import DesiredSettings, has_files, node_set_of, resources_of, set_of, write_of
-from mooring.agent.reactor.placing import EMPTY_POOL_MESSAGE, opted_out, place_waiting, pool_is_missed, resizes
+from mooring.agent.reactor.placing import EMPTY_POOL, opted_out, place_waiting, pool_is_missed, resizes
 from mooring.agent.reactor.response import Accepted, EventOutcome, Refused, enforced, outcome, refreshed
 from mooring.agent.state import HAS_CGROUP, LIVE, AgentState, Phase, Setting, by_name
 from mooring.engine.core.bits import NO_NODES, list_text
@@ -90,7 +90,7 @@ def update_container(
     )
     mine = ContainerUpdate(container.id, resources_of(answer), ignore_failure=False)
     answered = (mine,) if answer != Setting() else ()
-    others: tuple[effects.Effect, ...] = (*writes, *lift_of_pod(state, sandbox.uid), *found.effects)
+    others: tuple[effects.Effect, ...] = (*writes, *desired.lift_of_pod(state, sandbox.uid), *found.effects)
     return outcome(before, state, Accepted((*answered, *updates)), others)
 
 
@@ -117,8 +117,8 @@ def asked(
         is_news = kubelet.node.waiting[pod.uid] != state.kubelet.node.waiting.get(pod.uid)
         return EventOutcome(replace(state, kubelet=kubelet) if is_news else state, Refused(text), (answered, *events))
     if pool_is_missed(state, kubelet, pod):
-        answered = effects.ResizeAnswered(DEFERRED.lower(), f"{name}: {EMPTY_POOL_MESSAGE}", pod.uid, container_id)
-        return EventOutcome(state, Refused(f"{DEFERRED}: {EMPTY_POOL_MESSAGE}"), (answered,))
+        answered = effects.ResizeAnswered(DEFERRED.lower(), f"{name}: {EMPTY_POOL.message}", pod.uid, container_id)
+        return EventOutcome(state, Refused(f"{DEFERRED}: {EMPTY_POOL.message}"), (answered,))
     after = replace(state, kubelet=kubelet)
     placed: tuple[effects.Effect, ...] = ()
     if kubelet.node.cpu is not state.kubelet.node.cpu:
