@@ -26,7 +26,7 @@ from operator import or_
 from mooring.agent.effects import AgentReport, Effect, ReportKind
 from mooring.agent.nri.types import LinuxResources, RuntimeContainer
 from mooring.agent.pods.resolve import resized
-from mooring.agent.quota import shares_of
+from mooring.agent.pods.source import shares_of
 from mooring.agent.reactor.desired import DesiredSettings
 from mooring.agent.reactor.placing import opted_out, resizes, started
 from mooring.agent.reactor.response import EventOutcome
