@@ -14,7 +14,6 @@ from mooring.engine.core.decision import AllocationError, Observer
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.cpumanager.facts import CPUHintsAsked
 from mooring.engine.cpumanager.hints import generate_hints
-from mooring.engine.cpumanager.options import TakeError
 from mooring.engine.cpumanager.policy import (
     StaticPolicy,
     available_cpus,
@@ -242,7 +241,7 @@ def resized_set(
             # A container that shrinks keeps CPUs that are online, where they suffice.
             pool = change.current & ~state.offline
         found = taken_around(policy, CPUMask(pool & ~change.kept), CPUMask(change.kept), change.need, affinity)
-        if not isinstance(found, TakeError):
+        if not isinstance(found, AllocationError):
             if observer is not None:
                 observer(
                     extension_facts.CPUsResized(
@@ -250,7 +249,7 @@ def resized_set(
                     )
                 )
             return found
-        refusal = AllocationError(found.message)
+        refusal = found
     if refusal.reason:
         return refusal
     message = (

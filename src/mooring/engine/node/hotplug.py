@@ -43,24 +43,6 @@ from mooring.lazy import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
-    """A set that lost CPUs, and their replacement."""
-
-    pod: str
-    """Uid; of a claim its owner in the state (:mod:`mooring.engine.extensions.owners`)."""
-    container: str
-    """Empty for the partition of a whole pod (KEP-5526)."""
-    cpus: int
-    """Mask of its set, before anything stood in."""
-    lost: int
-    """Mask of those of it that it cannot use; with whole cores also the rest of their cores."""
-    replaced_by: int = 0
-    """Mask of the replacement CPUs; 0 when the set stays broken."""
-    why: str = ""
-    """Why there is no replacement; empty when there is one."""
-
-
-@dataclass(frozen=True, slots=True)
 class RestoredSet:
     """A set that is whole again."""
 
@@ -78,7 +60,7 @@ class CPUsChanged:
 
     offline: int
     """All CPUs that are offline now."""
-    broken: tuple[Broken, ...] = ()
+    broken: tuple[BrokenSet, ...] = ()
     """Sets that the change broke, or that got stand-ins by it."""
     restored: tuple[RestoredSet, ...] = ()
 
@@ -237,7 +219,7 @@ def _restored(node: Node, before: CPUState, observer: Observer | None) -> tuple[
 
 def _replaced(
     node: Node, policy: StaticPolicy, before: CPUState, observer: Observer | None
-) -> tuple[Node, list[Broken]]:
+) -> tuple[Node, list[BrokenSet]]:
     """Replace the CPUs that owners lost."""
     found = []
     rule = node.settings.replace_offline
@@ -252,7 +234,7 @@ def _replaced(
         for container, cpus in sets_of(node.cpu, owner).items():
             was = had[container]
             if cpus != was:
-                found.append(Broken(owner, container, was, was & ~cpus, cpus & ~was))
+                found.append(BrokenSet(owner, container, was, was & ~cpus, cpus & ~was))
                 if observer is not None:
                     observer(CPUsReplaced(owner, container, was, cpus, nodes[container], node.cpu.held, node.cpu))
             elif was & node.cpu.offline and (
@@ -261,7 +243,7 @@ def _replaced(
                 # Newly broken, or with some of its CPUs back and others not. What is inside a partition is refused with
                 # it.
                 why = refused.get(container, refused.get("", ""))
-                found.append(Broken(owner, container, was, was & node.cpu.offline, why=why))
+                found.append(BrokenSet(owner, container, was, was & node.cpu.offline, why=why))
                 if observer is not None:
                     observer(CPUsBroken(owner, container, was, was & node.cpu.offline, why))
     return node, found
