@@ -28,9 +28,9 @@ from mooring.answers.compare.variant import Dimension, Variant, option_sets
 from mooring.cluster.extender.deciding import Decider, PossibleNodes
 from mooring.engine.core.config import PLUGINS
 from mooring.engine.core.pod import Pod
+from mooring.engine.kubelet.admit import shape_of
 from mooring.engine.kubelet.events import Admit, Offline, Readmit, Remove, Restart, after_event
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.engine.kubelet.shapes import shape_of
 from mooring.engine.node import Decision
 from mooring.explanations.story import PodVerdict
 from mooring.inputs.pods.scenario import Scenario

@@ -37,7 +37,7 @@ from mooring.cluster.extender.wire import Arguments
 from mooring.engine.core.config import DEVICE_ALIGNMENT, MooringConfig, ReservedMemory
 from mooring.engine.core.pod import ClaimUse, Pod, QoS
 from mooring.engine.devicemanager.state import Device, DeviceState
-from mooring.engine.kubelet.shapes import shape_of
+from mooring.engine.kubelet.admit import shape_of
 from mooring.published.facts_document import digest_of
 from mooring.published.objects import PodKey
 from mooring.published.possible_kubelets import BEFORE_US, UNSETTLED, after_sequences

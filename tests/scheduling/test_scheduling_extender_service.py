@@ -40,8 +40,8 @@ from mooring.cluster.extender.view import ClusterView
 from mooring.cluster.extender.wire import BindAnswer, BindArguments
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod, QoS
+from mooring.engine.kubelet.admit import shape_of
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.engine.kubelet.shapes import shape_of
 from mooring.published.facts_document import digest_of
 from mooring.published.objects import NodeFacts
 from mooring.service.apiserver import ClusterError
