@@ -26,12 +26,11 @@ from tests.node.resizable import resized
 from mooring.engine.core.bits import NO_CPUS, list_text
 from mooring.engine.core.config import ANYWHERE, NEVER
 from mooring.engine.core.errors import InputError
-from mooring.engine.extensions.offline import BrokenSet
+from mooring.engine.extensions.offline import BrokenSet, broken_sets
 from mooring.engine.node import Node
 from mooring.engine.node.claims import Claim, Share, claim, claimable
 from mooring.engine.node.hotplug import (
     RestoredSet,
-    broken,
     came_online,
     hotplug_findings,
     remembered,
@@ -52,7 +51,7 @@ def test_others_of_the_same_node_stand_in_until_the_cpu_is_back() -> None:
     assert set_of(after, "p") == "1,3-4"
     assert str(after.shared_pool) == "0,2,5-15"
     assert left_in_pool(after) == "0,5-15"
-    assert not broken(after)
+    assert not broken_sets(after.cpu)
     again, back = online(after, "2")
     assert back.restored == (RestoredSet("p", "a", cpus("1-3"), cpus("1,3-4")),)
     assert again == node
@@ -196,7 +195,7 @@ def test_a_pod_that_shrinks_gives_up_what_is_offline() -> None:
     node, _ = offline(node, "3")
     node, _ = resized(node, pod(3))
     assert set_of(node, "p") == "1-2,4"
-    assert not broken(node)
+    assert not broken_sets(node.cpu)
 
 
 def test_a_pod_that_goes_leaves_nothing_behind() -> None:

@@ -13,7 +13,7 @@ from mooring.engine.core.bits import NO_CPUS, CPUMask, NUMAMask
 from mooring.engine.core.decision import AllocationError, Observer
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.cpumanager.facts import CPUHintsAsked
-from mooring.engine.cpumanager.hints import generate_hints
+from mooring.engine.cpumanager.hints import hints_from
 from mooring.engine.cpumanager.policy import (
     StaticPolicy,
     available_cpus,
@@ -153,13 +153,9 @@ def container_hints(
     available = change.current
     if change.is_growth:
         available = _usable(policy, state, pod, container.name, change, observer)
-    reusable = change.kept if change.is_growth or change.is_shrink else 0
-    return _answer(
-        policy,
-        CPUHintsAsked(pod.uid, container.name, change.need, available, CPUMask(reusable), mismatch=False),
-        observer,
-        state.offline,
-    )
+    kept = change.kept if change.is_growth or change.is_shrink else NO_CPUS
+    asked = CPUHintsAsked(pod.uid, container.name, change.need, available, kept, mismatch=False)
+    return hints_from(policy, asked, observer, absent=state.offline & ~kept)
 
 
 def pod_hints(
@@ -179,22 +175,7 @@ def pod_hints(
     asked = CPUHintsAsked(
         pod.uid, "", exclusive_cpus_of_pod(pod, policy.gates), CPUMask(available & ~kept), kept, mismatch=False
     )
-    return _answer(policy, asked, observer, state.offline)
-
-
-def _answer(policy: StaticPolicy, asked: CPUHintsAsked, observer: Observer | None, offline: CPUMask) -> ResourceHints:
-    if observer is not None:
-        observer(asked)
-    return {
-        "cpu": generate_hints(
-            policy.topology,
-            asked.available,
-            asked.reusable,
-            asked.need,
-            align_by_socket=policy.rules.align_by_socket,
-            absent=offline & ~asked.reusable,
-        )
-    }
+    return hints_from(policy, asked, observer, absent=state.offline & ~kept)
 
 
 def resized_set(

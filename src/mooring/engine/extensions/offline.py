@@ -16,6 +16,8 @@ The kubelet has nothing of this: it reads the machine once, when it starts (kube
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
+from operator import or_
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask, NUMAMask, list_text, members
 from mooring.engine.core.config import NEVER, SAME_NODES
@@ -67,6 +69,11 @@ def sets_of(state: CPUState, pod: str) -> dict[str, CPUMask]:
     """
     whole = {"": state.pods[pod]} if pod in state.pods else {}
     return {**whole, **state.assignments.get(pod, {})}
+
+
+def held_of(state: CPUState, pod: str) -> CPUMask:
+    """Return the mask of all that an owner has."""
+    return reduce(or_, sets_of(state, pod).values(), NO_CPUS)
 
 
 def owners_of(state: CPUState) -> list[str]:
@@ -151,9 +158,7 @@ def without_idle_pairs(state: CPUState) -> CPUState:
         return state
     kept: dict[str, dict[int, int]] = {}
     for pod, pairs in state.displaced.items():
-        held = 0
-        for cpus in sets_of(state, pod).values():
-            held |= cpus
+        held = held_of(state, pod)
         left = {lost: stand_in for lost, stand_in in pairs.items() if held >> stand_in & 1}
         if left:
             kept[pod] = left

@@ -252,7 +252,7 @@ class Kubelet:
 
     def with_cpu_state(self, cpu: CPUState) -> Kubelet:
         """Return the kubelet with another state of its CPU manager, which the file has too."""
-        return self._after(replace(self.node, providers=replace(self.node.providers, cpu=cpu)))
+        return self._after(self.node.with_cpu(cpu))
 
     def _after(self, node: Node) -> Kubelet:
         before, after = self.node.providers, node.providers

@@ -97,7 +97,7 @@ def claim(node: Node, asked: Claim, observer: Observer | None = None) -> tuple[N
     if observer is not None:
         for entry, cpus in sorted(state.assignments[owner].items()):
             observer(CPUsAssigned(owner, entry, cpus, state.held, state))
-    return replace(node, providers=replace(node.providers, cpu=state)), None
+    return node.with_cpu(state), None
 
 
 def release(node: Node, uid: str, observer: Observer | None = None) -> Node:
@@ -109,7 +109,7 @@ def release(node: Node, uid: str, observer: Observer | None = None) -> Node:
     state = node.cpu
     for entry in sorted(entries):
         state = release_cpus(policy, state, owner, entry, observer)
-    return replace(node, providers=replace(node.providers, cpu=state))
+    return node.with_cpu(state)
 
 
 def claimable(node: Node) -> int:

@@ -31,6 +31,7 @@ from mooring.engine.extensions.offline import (
     displaced_sets,
     effective_pool,
     exchanged,
+    held_of,
     nodes_of,
     owners_of,
     replaced,
@@ -137,18 +138,11 @@ def remembered(node: Node, offline: int, displaced: Mapping[str, Mapping[int, in
     check_is_on(node)
     state, kept = node.cpu, dict[str, dict[int, int]]()
     for pod, pairs in displaced.items():
-        held = 0
-        for cpus in sets_of(state, pod).values():
-            held |= cpus
+        held = held_of(state, pod)
         left = {lost: one for lost, one in pairs.items() if state.default >> lost & 1 and held >> one & 1}
         if left:
             kept[pod] = left
-    return _with_cpu(node, replace(state, offline=known_cpus(node) & offline, displaced=kept))
-
-
-def broken(node: Node) -> tuple[BrokenSet, ...]:
-    """Return all sets that have offline CPUs now."""
-    return broken_sets(node.cpu)
+    return node.with_cpu(replace(state, offline=known_cpus(node) & offline, displaced=kept))
 
 
 def known_cpus(node: Node) -> CPUMask:
@@ -190,7 +184,7 @@ def _nothing(node: Node) -> CPUsChanged:
 def _changed(node: Node, offline: int, observer: Observer | None) -> tuple[Node, CPUsChanged]:
     before = node.cpu
     state = before if offline == before.offline else replace(before, offline=CPUMask(offline))
-    node = node if state is before else _with_cpu(node, state)
+    node = node if state is before else node.with_cpu(state)
     policy = node.settings.cpu
     if policy is None:
         return node, _nothing(node)
@@ -256,10 +250,6 @@ def _moved(node: Node, state: CPUState, owner: str, pairs: Mapping[int, int]) ->
     if left.pod == owner:
         providers = replace(providers, reusable_cpus=replace(left, cpus=exchanged(left.cpus, pairs)))
     return replace(node, providers=providers)
-
-
-def _with_cpu(node: Node, state: CPUState) -> Node:
-    return replace(node, providers=replace(node.providers, cpu=state))
 
 
 def hotplug_findings(node: Node) -> list[Finding]:

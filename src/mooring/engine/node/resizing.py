@@ -283,7 +283,7 @@ def reconcile(node: Node, observer: Observer | None = None, spared: Collection[t
         spared: pod uid and container of those whose CPUs cannot be taken back yet.
     """
     cpu = releases_applied(node.cpu, node.moment, observer, spared)
-    return node if cpu is node.cpu else replace(node, providers=replace(node.providers, cpu=cpu))
+    return node if cpu is node.cpu else node.with_cpu(cpu)
 
 
 def resize_state(node: Node, uid: str, *, accepted: bool = False) -> resources.Resize:
