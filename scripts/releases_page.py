@@ -46,7 +46,7 @@ def gates_table() -> list[str]:
 
 
 def _gate_of(name: str, release: str) -> str:
-    gate = known_gates(release).gates.get(name)
+    gate = known_gates(release).get(name)
     return UNKNOWN if gate is None else _gate_words(gate)
 
 

@@ -34,7 +34,7 @@ from mooring.engine.core.config import (
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import StartRefusal
 from mooring.engine.core.errors import MooringError
-from mooring.engine.core.machineinfo import Cache, Core, CoreKind, CPUFacts, MachineInfo, NUMANode
+from mooring.engine.core.machineinfo import Cache, Core, CPUFacts, CPUKind, MachineInfo, NUMANode
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.node import Node
@@ -143,7 +143,7 @@ def _machine(
     )
 
 
-_HYBRID = CPUFacts((CoreKind(1024, CPUSet.parse("0-2,8-10")), CoreKind(512, CPUSet.parse("3-7"))), CPUSet.parse("6-7"))
+_HYBRID = CPUFacts((CPUKind(1024, CPUSet.parse("0-2,8-10")), CPUKind(512, CPUSet.parse("3-7"))), CPUSet.parse("6-7"))
 
 MACHINES: Mapping[str, MachineInfo] = {
     "one NUMA node, 4 cores of 2 threads": _machine(1, [2] * 4),

@@ -13,9 +13,9 @@ from tests.cpumanager.plain_distribution import NeverReturnsError, plain_distrib
 from tests.cpumanager.plain_taking import TakingError
 
 from mooring.engine.core.bits import CPUMask, mask_of, members
-from mooring.engine.core.decision import Endless
+from mooring.engine.core.decision import AllocationError, Endless
 from mooring.engine.core.topology import CPUPlace, Topology, build_topology
-from mooring.engine.cpumanager.options import TakeError, TakeRules
+from mooring.engine.cpumanager.options import TakeRules
 from mooring.engine.cpumanager.take import take_distributed
 
 DEFECTS = ["saved-combo", "group-loop", "claim-loop", "average-sizes"]
@@ -41,7 +41,7 @@ def expected(topology: Topology, available: int, need: int, rules: TakeRules) ->
             fixed=rules.fixed_defects,
         )
     except TakingError as error:
-        return TakeError(str(error))
+        return AllocationError(str(error))
     except NeverReturnsError as error:
         return Endless(str(error))
     return mask_of(taken)
@@ -159,7 +159,7 @@ def test_with_all_defects_fixed_the_wanted_cpus_are_taken_from_those_available(
     need = data.draw(st.integers(1, max(1, available.bit_count())))
     taken = take_distributed(topology, available, need, fixed)
     if need > available.bit_count():
-        assert isinstance(taken, TakeError)
+        assert isinstance(taken, AllocationError)
         return
     assert isinstance(taken, int)
     assert (taken & ~available, taken.bit_count()) == (0, need)
@@ -209,7 +209,7 @@ def test_a_claim_that_loops_is_reported_and_fixed_it_is_the_error_of_1_36() -> N
     assert counts_taken(topology, available, 20, ONE_BY_ONE) == Endless("claim-loop")
     fixed = replace(ONE_BY_ONE, fixed_defects=frozenset({"claim-loop"}))
     message = "accounting error, not enough CPUs allocated, remaining: 4"
-    assert counts_taken(topology, available, 20, fixed) == TakeError(message)
+    assert counts_taken(topology, available, 20, fixed) == AllocationError(message)
 
 
 def test_the_remainder_set_changes_as_the_combo_does() -> None:

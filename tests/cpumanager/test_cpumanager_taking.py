@@ -24,8 +24,9 @@ from tests.cpumanager.plain_distribution import plain_distribute
 from tests.cpumanager.plain_taking import TakingError, plain_take
 
 from mooring.engine.core.bits import lowest, mask_of, members
+from mooring.engine.core.decision import AllocationError
 from mooring.engine.core.topology import Topology
-from mooring.engine.cpumanager.options import TakeError, TakeRules
+from mooring.engine.cpumanager.options import TakeRules
 from mooring.engine.cpumanager.take import take
 
 FIXABLE = st.sampled_from([frozenset[str](), frozenset({"average-sizes"})])
@@ -37,7 +38,7 @@ def expected(topology: Topology, available: int, need: int, rules: TakeRules, *,
             topology, set(members(available)), need, spread=rules.spread, uncore=uncore, fixed=rules.fixed_defects
         )
     except TakingError as error:
-        return TakeError(str(error))
+        return AllocationError(str(error))
     return mask_of(taken)
 
 
@@ -131,7 +132,7 @@ def expected_around(topology: Topology, available: int, need: int, rules: TakeRu
             align = rules.align_by_socket
             taken = plain_distribute(topology, free, need, group=group, align=align, fixed=fixed, kept=own)
     except TakingError as error:
-        return TakeError(str(error))
+        return AllocationError(str(error))
     return mask_of(taken)
 
 

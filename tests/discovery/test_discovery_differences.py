@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.machine import CPUKind, Hardware, HardwareNode
-from mooring.engine.core.machineinfo import Cache, Core, MachineInfo, NUMANode
+from mooring.engine.core.machine import Hardware, HardwareNode
+from mooring.engine.core.machineinfo import Cache, Core, CPUKind, MachineInfo, NUMANode
 from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.machines.differences import differences
 

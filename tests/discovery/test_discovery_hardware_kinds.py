@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mooring.engine.core.machine import CPUKind
+from mooring.engine.core.machineinfo import CPUKind
 from mooring.inputs.machines.archive import ArchiveTree
 from mooring.inputs.machines.hardware import read_hardware
 

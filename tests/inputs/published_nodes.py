@@ -20,9 +20,8 @@ from mooring.cluster.extender.deciding import Decider, NodeVerdict, PossibleNode
 from mooring.engine.checkpoint.checksum import data_checksum
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.devicemanager.state import Device, DeviceState
-from mooring.engine.kubelet.admit import admit
+from mooring.engine.kubelet.admit import admit, shape_of
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.shapes import shape_of
 from mooring.engine.kubelet.start import start_kubelet
 from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.pods.pods import pod_from_object

@@ -28,9 +28,9 @@ from mooring.answers.compare.variant import Dimension, Variant, option_sets
 from mooring.cluster.extender.deciding import Decider, PossibleNodes
 from mooring.engine.core.config import PLUGINS
 from mooring.engine.core.pod import Pod
+from mooring.engine.kubelet.admit import shape_of
 from mooring.engine.kubelet.events import Admit, Offline, Readmit, Remove, Restart, after_event
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.engine.kubelet.shapes import shape_of
 from mooring.engine.node import Decision
 from mooring.explanations.story import PodVerdict
 from mooring.inputs.pods.scenario import Scenario
@@ -136,7 +136,7 @@ def test_a_replay_decides_as_the_plan_until_the_node_resources_check_refuses(que
         raw={},
     )
     # Pods of the files that do not run are adopted by a plan, and stale for a kubelet that is told of none.
-    assume(not opened_for(question).others)
+    assume(not opened_for(question)[1])
     told = replay_scenario(scenario, {"m": question.machine.info})
     assume("unsupported" not in told)
     outcome = told["expect"]
@@ -173,7 +173,7 @@ def test_the_agent_decides_as_the_managers_of_the_plan(question: Question) -> No
 def test_the_extender_decides_as_the_plan(question: Question) -> None:
     before, answer = last_answer(question, planned(question))
     before = before.settled()
-    assume(not set(opened_for(question).others) - {pod.uid for pod in question.pods})
+    assume(not set(opened_for(question)[1]) - {pod.uid for pod in question.pods})
     facts = NodeFacts(question.machine.info, question.config, question.mooring)
     kind = kind_of("facts", facts)
     assert isinstance(kind, NodeKind)
@@ -202,7 +202,7 @@ def test_the_extender_decides_as_the_plan(question: Question) -> None:
 def test_events_one_by_one_are_the_plan(question: Question) -> None:
     assume(PLUGINS not in question.mooring.extensions)
     plan = planned(question)
-    kubelet = opened_for(question).start
+    kubelet, _ = opened_for(question)
     assert isinstance(kubelet, Kubelet)
     offline = (Offline(question.offline),) if question.offline else ()
     events = (*map(Readmit, question.active), *offline, *map(Admit, question.pods))
@@ -340,7 +340,7 @@ def test_variants_that_share_a_trial_have_the_outcome_that_each_has_alone(asked:
 def test_a_new_pod_with_one_container_gets_the_same_hints_in_both_scopes(question: Question) -> None:
     def hints(pod: Pod, scope: str) -> object:
         config = replace(question.config, topology_manager_policy="best-effort", topology_manager_scope=scope)
-        start = opened_for(replace(question, config=config)).start
+        start, _ = opened_for(replace(question, config=config))
         if not isinstance(start, Kubelet) or not is_alike_in_both_scopes(pod, start.node.providers):
             return None
         _, decision = start.decide(pod)

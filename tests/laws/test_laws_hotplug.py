@@ -19,8 +19,9 @@ from tests.laws.strategies_resizing import (
 from mooring.engine.core.bits import NO_CPUS, CPUMask, list_text, members
 from mooring.engine.core.config import ANYWHERE, CPU_HOTPLUG, NEVER, REPLACE, SAME_NODES, MooringConfig
 from mooring.engine.core.machineinfo import MachineInfo
+from mooring.engine.extensions.offline import broken_sets
 from mooring.engine.node import Node
-from mooring.engine.node.hotplug import CPUsChanged, broken, came_online, remembered, replanned, went_offline
+from mooring.engine.node.hotplug import CPUsChanged, came_online, remembered, replanned, went_offline
 from mooring.engine.node.resizing import reconcile, resize
 from mooring.engine.node.settings import Settings, build_settings
 
@@ -75,7 +76,7 @@ class Story:
             for other, kept in kept_before.items():
                 if other != uid and other in node.active and other in state.displaced:
                     assert not kept & set(members(new)), f"{uid}/{name} is given what {other} gets back"
-        told = {(one.pod, one.container): one.lost for one in broken(node)}
+        told = {(one.pod, one.container): one.lost for one in broken_sets(node.cpu)}
         assert told == {place: cpus & state.offline for place, cpus in has.items() if cpus & state.offline}
         lost_ones = [lost for pairs in state.displaced.values() for lost in pairs]
         assert len(lost_ones) == len(set(lost_ones))
@@ -206,7 +207,7 @@ class Story:
 
     def all_come_back(self) -> None:
         self._changes(*came_online(self.node, self.everything))
-        assert not broken(self.node)
+        assert not broken_sets(self.node.cpu)
         assert not self.node.cpu.displaced
         assert not self.node.cpu.offline
         has = sets_of(self.node)

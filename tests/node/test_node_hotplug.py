@@ -26,12 +26,11 @@ from tests.node.resizable import resized
 from mooring.engine.core.bits import NO_CPUS, list_text
 from mooring.engine.core.config import ANYWHERE, NEVER
 from mooring.engine.core.errors import InputError
+from mooring.engine.extensions.offline import BrokenSet, broken_sets
 from mooring.engine.node import Node
 from mooring.engine.node.claims import Claim, Share, claim, claimable
 from mooring.engine.node.hotplug import (
-    Broken,
     RestoredSet,
-    broken,
     came_online,
     hotplug_findings,
     remembered,
@@ -48,11 +47,11 @@ def left_in_pool(node: Node) -> str:
 def test_others_of_the_same_node_stand_in_until_the_cpu_is_back() -> None:
     node = with_pods(hotpluggable(), pod(3))
     after, change = offline(node, "2")
-    assert change.broken == (Broken("p", "a", cpus("1-3"), cpus("2"), cpus("4")),)
+    assert change.broken == (BrokenSet("p", "a", cpus("1-3"), cpus("2"), cpus("4")),)
     assert set_of(after, "p") == "1,3-4"
     assert str(after.shared_pool) == "0,2,5-15"
     assert left_in_pool(after) == "0,5-15"
-    assert not broken(after)
+    assert not broken_sets(after.cpu)
     again, back = online(after, "2")
     assert back.restored == (RestoredSet("p", "a", cpus("1-3"), cpus("1,3-4")),)
     assert again == node
@@ -87,13 +86,13 @@ def test_a_kept_cpu_that_is_back_is_given_to_nobody_else() -> None:
 def test_without_room_on_its_nodes_a_set_stays_broken_until_there_is_some() -> None:
     full = with_pods(hotpluggable(config("single-numa-node")), pod(4, uid="p"), pod(3, uid="q"))
     node, change = offline(full, "2")
-    assert change.broken == (Broken("p", "a", cpus("1-4"), cpus("2"), 0, "1 needed, 0 free on NUMA node 0"),)
+    assert change.broken == (BrokenSet("p", "a", cpus("1-4"), cpus("2"), why="1 needed, 0 free on NUMA node 0"),)
     assert set_of(node, "p") == "1-4"
     assert replanned(node)[0] is not None
     assert replanned(node)[1].broken == ()
     node, _ = node.remove("q")
     node, change = replanned(node)
-    assert change.broken == (Broken("p", "a", cpus("1-4"), cpus("2"), cpus("5")),)
+    assert change.broken == (BrokenSet("p", "a", cpus("1-4"), cpus("2"), cpus("5")),)
 
 
 def test_anywhere_looks_on_its_own_nodes_first() -> None:
@@ -196,7 +195,7 @@ def test_a_pod_that_shrinks_gives_up_what_is_offline() -> None:
     node, _ = offline(node, "3")
     node, _ = resized(node, pod(3))
     assert set_of(node, "p") == "1-2,4"
-    assert not broken(node)
+    assert not broken_sets(node.cpu)
 
 
 def test_a_pod_that_goes_leaves_nothing_behind() -> None:

@@ -25,6 +25,7 @@ from tests.node.resizable import (
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import Rejection
+from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.moment import SECOND, Moment
 from mooring.engine.core.pod import Pod, PodResources, QoS
 from mooring.engine.core.quantity import Quantity
@@ -54,6 +55,16 @@ def test_whole_cores_stay_whole_and_half_ones_are_refused() -> None:
         "CPUs per core = 2"
     )
     assert refused_with(node, pod(20))[2] == message
+
+
+def test_whole_cores_without_a_core_size_crash_the_kubelet() -> None:
+    """A machine that declares fewer CPUs than cores."""
+    node = with_pods(started(TEN_CORES, config(full_pcpus_only="true")), pod(2))
+    policy = node.settings.cpu
+    assert policy is not None
+    settings = replace(node.settings, cpu=replace(policy, topology=replace(policy.topology, cpus_per_core=0)))
+    with pytest.raises(KubeletCrashError, match="divides by zero"):
+        resize(replace(node, settings=settings), pod(4))
 
 
 TWO_NODES = machine(2, 4, threads=1)

@@ -15,7 +15,7 @@ from mooring.engine.core.bits import CPUMask, list_text
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Machine
-from mooring.engine.core.machineinfo import CoreKind, CPUFacts
+from mooring.engine.core.machineinfo import CPUFacts, CPUKind
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.core.topology import Topology
@@ -52,7 +52,7 @@ def machine_named(name: str) -> Machine:
 
 def with_facts(machine: Machine, isolated: str = "", kinds: Mapping[int, str] | None = None) -> Machine:
     """Return a machine of which more is known than its description tells."""
-    found = tuple(CoreKind(rank, CPUSet.parse(cpus)) for rank, cpus in (kinds or {}).items())
+    found = tuple(CPUKind(rank, CPUSet.parse(cpus)) for rank, cpus in (kinds or {}).items())
     facts = CPUFacts(found or machine.info.facts.kinds, CPUSet.parse(isolated))
     return replace(machine, info=replace(machine.info, facts=facts))
 

@@ -29,8 +29,8 @@ from mooring.engine.core.config import (
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.devicemanager.state import Device
+from mooring.engine.extensions.offline import BrokenSet
 from mooring.engine.node import Decision, Node
-from mooring.engine.node.hotplug import Broken
 from mooring.engine.plugins import AffinityRequest, CPURequest
 from mooring.engine.plugins.facts import PluginChoseAffinity, PluginFailed
 from mooring.engine.topologymanager.hints import Hint
@@ -183,7 +183,7 @@ def test_a_withheld_cpu_does_not_stand_in() -> None:
     node = with_pods(plugged("1,3,5,7,9,11"), pod(3))
     assert set_of(node, "p") == "1,3,5"
     after, change = offline(node, "3")
-    assert change.broken == (Broken("p", "a", cpus("1,3,5"), cpus("3"), cpus("7")),)
+    assert change.broken == (BrokenSet("p", "a", cpus("1,3,5"), cpus("3"), cpus("7")),)
     assert online(after, "3")[0] == node
 
 

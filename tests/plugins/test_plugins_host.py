@@ -11,9 +11,10 @@ from tests.plugins.made_plugins import POD, answering, choice, cpus, free, host_
 from mooring.engine.core.bits import CPUMask, NUMAMask
 from mooring.engine.core.config import ChosenPlugin, MooringConfig, PluginPlacement
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.machineinfo import CoreKind, CPUFacts
+from mooring.engine.core.decision import AllocationError
+from mooring.engine.core.machineinfo import CPUFacts, CPUKind
 from mooring.engine.core.pod import Pod
-from mooring.engine.cpumanager.options import TakeError, TakeRules
+from mooring.engine.cpumanager.options import TakeRules
 from mooring.engine.cpumanager.policy import CPUsChosen, CPUsWanted
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.extensions.owners import with_hidden
@@ -39,7 +40,7 @@ WHOLE = TakeRules(whole_cores=True)
 
 def run(
     *plugins: ChosenPlugin, need: int = 2, pool: str = ALL, near: str = "", rules: TakeRules | None = None, **how: bool
-) -> tuple[CPUsChosen | TakeError | None, list[object]]:
+) -> tuple[CPUsChosen | AllocationError | None, list[object]]:
     """Return what the plugins come to, and what was told."""
     facts: list[object] = []
     host = replace(host_on(CORES, *plugins, rules=rules), **how)  # type: ignore[arg-type]  # keeps_hints
@@ -82,7 +83,7 @@ def test_later_filters_see_what_earlier_ones_left_and_say_only_what_is_new() -> 
 
 def test_too_few_left_is_a_refusal_in_the_kubelets_words() -> None:
     answer, _ = run(plugin("greedy", filter_cpus=answering(cpus("1-11"))))
-    assert answer == TakeError("not enough cpus available to satisfy request: requested=2, available=1")
+    assert answer == AllocationError("not enough cpus available to satisfy request: requested=2, available=1")
 
 
 def test_room_is_made_only_of_what_was_withheld_and_only_until_it_is_enough() -> None:
@@ -176,7 +177,7 @@ def test_what_the_topology_manager_promised_is_kept() -> None:
     assert (found, whys(facts)) == (None, ["it selected the CPUs 1,7, which may not be given"])
     # A filter that takes back what hints were made of refuses the pod rather than to break the promise.
     lies = plugin("lies", filter_cpus=answering(cpus("0,2,4,6,8")))
-    assert isinstance(run(lies, near="0,2,4,6,8,10", keeps_hints=True)[0], TakeError)
+    assert isinstance(run(lies, near="0,2,4,6,8,10", keeps_hints=True)[0], AllocationError)
     # Where the hint has not enough itself, the kubelet takes the rest from anywhere, and so may plugins.
     assert taken(run(far, near="0", keeps_hints=True)[0]) == "1,7"
 
@@ -371,7 +372,7 @@ def test_nodes_that_are_not_those_of_the_cpus_are_left_out() -> None:
 
 def test_kinds_and_isolated_cpus_of_the_machine_are_reported() -> None:
     seen: list[CPURequest] = []
-    kinds = (CoreKind(10, cpus("0-3")), CoreKind(5, cpus("4-7")))
+    kinds = (CPUKind(10, cpus("0-3")), CPUKind(5, cpus("4-7")))
     info = replace(machine(1, 4), facts=CPUFacts(kinds, cpus("6")))
 
     def look(request: CPURequest) -> None:
@@ -402,5 +403,5 @@ def test_promised_nodes_that_hidden_threads_have_emptied_refuse_the_rest_of_the_
     )
     text = "not enough cpus available to satisfy request: requested=3, available=0"
     rest = replace(wanted(3, "1,3,5"), affinity=NUMAMask(0b1))
-    assert host.chosen(state, rest, None) == TakeError(text)
+    assert host.chosen(state, rest, None) == AllocationError(text)
     assert isinstance(host.chosen(state, replace(rest, affinity=None), None), CPUsChosen | None)

@@ -33,7 +33,7 @@ from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import ChosenPlugin, KubeletConfig, MooringConfig, PluginChoice
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
-from mooring.engine.core.machineinfo import CoreKind, CPUFacts
+from mooring.engine.core.machineinfo import CPUFacts, CPUKind
 from mooring.engine.kubelet.events import Admit
 from mooring.engine.node.facts import PodAdmitted
 from mooring.engine.plugins import PodView
@@ -147,7 +147,7 @@ def published(facts: NodeFacts) -> object:
 def test_what_is_published_of_a_node_with_plugins_makes_the_same_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = CPUFacts((CoreKind(10, cpus("0-3")), CoreKind(5, cpus("4-7"))), cpus("7"))
+    known = CPUFacts((CPUKind(10, cpus("0-3")), CPUKind(5, cpus("4-7"))), cpus("7"))
     info = replace(machine(1), facts=known)
     with monkeypatch.context() as there:
         install(tmp_path, there, {"good": "Good"})

@@ -21,7 +21,7 @@ from mooring.engine.core.quantity import Quantity
 from mooring.engine.core.release import NEWEST, Release, ReleaseRules
 from mooring.engine.core.topology import CPUPlace, Topology, build_topology, discover_topology
 from mooring.engine.cpumanager.facts import CPUsAssigned, PodPartitioned, PodShareCut
-from mooring.engine.cpumanager.options import CPUOptions, TakeError, TakeRules
+from mooring.engine.cpumanager.options import CPUOptions, TakeRules
 from mooring.engine.cpumanager.pod_allocation import allocate_pod
 from mooring.engine.cpumanager.policy import StaticPolicy
 from mooring.engine.cpumanager.state import CPUState
@@ -56,7 +56,7 @@ def test_a_node_that_cannot_give_the_full_share_gives_nothing(release: Release) 
     """
     machine = uneven_machine()
     taken = take(machine, machine.all_cpus, 8, TakeRules(distribute=True, older=release.rules))
-    assert taken == TakeError("accounting error, not enough CPUs allocated, remaining: 2")
+    assert taken == AllocationError("accounting error, not enough CPUs allocated, remaining: 2")
 
 
 def test_up_to_1_37_the_claim_of_uneven_nodes_does_not_end() -> None:
@@ -71,7 +71,7 @@ def test_up_to_1_37_the_claim_of_uneven_nodes_does_not_end() -> None:
     assert isinstance(taken(preview), int)
     assert isinstance(taken(replace(preview, claim_loop=True)), int)
     assert taken(replace(preview, saved_combo=True, claim_loop=True)) == Endless("claim-loop")
-    assert taken(replace(newest, claim_loop=False)) == TakeError(
+    assert taken(replace(newest, claim_loop=False)) == AllocationError(
         "accounting error, not enough CPUs allocated, remaining: 4"
     )
 

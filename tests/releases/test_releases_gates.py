@@ -45,12 +45,12 @@ def resolved(configured: Mapping[str, bool]) -> FeatureGates:
 
 
 def test_every_gate_of_the_managers_and_both_switches_are_known() -> None:
-    assert MANAGER_GATES | set(SWITCHES.values()) <= set(V137.gates)
+    assert MANAGER_GATES | set(SWITCHES.values()) <= set(V137)
 
 
 @EACH
 def test_the_names_of_gates_count_not_those_of_their_constants(release: str) -> None:
-    gates = set(known_gates(release).gates)
+    gates = set(known_gates(release))
     assert {"CustomCPUCFSQuotaPeriod", "RuntimeClassInImageCriApi"} <= gates
     assert not {"CPUCFSQuotaPeriod", "RuntimeClassInImageCriAPI", "LoggingStableOptions"} & gates
     assert [name for name in gates if not re.fullmatch(r"[A-Z][A-Za-z0-9]+", name)] == []
@@ -58,13 +58,13 @@ def test_the_names_of_gates_count_not_those_of_their_constants(release: str) -> 
 
 @EACH
 def test_no_switch_reaches_a_locked_gate(release: str) -> None:
-    gates = known_gates(release).gates
+    gates = known_gates(release)
     assert [name for name, gate in gates.items() if gate.locked and gate.stage in SWITCHES] == []
 
 
 @EACH
 def test_every_need_is_a_gate_of_the_same_release_and_none_needs_itself(release: str) -> None:
-    gates = known_gates(release).gates
+    gates = known_gates(release)
     for name, gate in gates.items():
         assert set(gate.needs) <= set(gates) - {name}
         assert list(gate.needs) == sorted(gate.needs)
@@ -74,15 +74,13 @@ def test_every_need_is_a_gate_of_the_same_release_and_none_needs_itself(release:
 @EACH
 def test_the_defaults_meet_every_need(release: str) -> None:
     known = known_gates(release)
-    assert text_of(resolve_gates({}, known)) == FeatureGates({name: gate.default for name, gate in known.gates.items()})
+    assert text_of(resolve_gates({}, known)) == FeatureGates({name: gate.default for name, gate in known.items()})
 
 
 @EACH
 def test_the_gates_of_a_release_are_those_that_were_read_in_its_sources(release: str) -> None:
     known = known_gates(release)
-    lines = [
-        f"{name} {gate.stage.value} {gate.default} {gate.locked} {gate.needs}" for name, gate in known.gates.items()
-    ]
+    lines = [f"{name} {gate.stage.value} {gate.default} {gate.locked} {gate.needs}" for name, gate in known.items()]
     digest = sha256("\n".join(sorted(lines)).encode()).hexdigest()[:12]
     assert (len(lines), digest) == READ[release]
 
@@ -106,7 +104,7 @@ def test_unknown_and_removed_gates_are_refused(name: str) -> None:
 def test_each_switch_sets_the_gates_of_its_stage_and_no_others(alpha: bool, beta: bool) -> None:
     gates = resolved({"AllAlpha": alpha, "AllBeta": beta})
     switched = {Stage.ALPHA: alpha, Stage.BETA: beta}
-    assert gates.values == {name: switched.get(gate.stage, gate.default) for name, gate in V137.gates.items()}
+    assert gates.values == {name: switched.get(gate.stage, gate.default) for name, gate in V137.items()}
 
 
 def test_a_gate_set_by_name_wins_over_its_switch_in_any_order() -> None:

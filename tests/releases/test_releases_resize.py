@@ -38,7 +38,7 @@ def node(
 
 
 def known_gates_of(release: Release, gates: dict[str, bool]) -> dict[str, bool]:
-    return {name: value for name, value in gates.items() if name in known_gates(release.name).gates}
+    return {name: value for name, value in gates.items() if name in known_gates(release.name)}
 
 
 def started(release: Release, kubelet: KubeletConfig) -> Node:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from itertools import islice
 
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.machine import CPUKind, Hardware, HardwareCPU, HardwareNode, Machine
-from mooring.engine.core.machineinfo import Cache, Core, MachineInfo, NUMANode
+from mooring.engine.core.machine import Hardware, HardwareCPU, HardwareNode, Machine
+from mooring.engine.core.machineinfo import Cache, Core, CPUKind, MachineInfo, NUMANode
 from mooring.views.build import CPUOwner, Pools, build_view
 from mooring.views.view import MemoryUse, NodeView, RejectedPod
 

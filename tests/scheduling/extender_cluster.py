@@ -26,8 +26,8 @@ from mooring.cluster.extender.wire import BindArguments
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.engine.core.quantity import Quantity
+from mooring.engine.kubelet.admit import shape_of
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.shapes import shape_of
 from mooring.engine.kubelet.start import start_kubelet
 from mooring.inputs.machines.compact import parse_compact
 from mooring.published.facts_document import digest_of

@@ -26,7 +26,7 @@ from mooring.cluster.extender.run import Extender
 from mooring.cluster.extender.view import ClusterView
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.pod import Pod, PodResources
-from mooring.engine.kubelet.shapes import shape_of
+from mooring.engine.kubelet.admit import shape_of
 from mooring.engine.releases.catalog import RELEASES
 from mooring.published.facts_document import digest_of, facts_document, facts_of
 from mooring.published.objects import NodeFacts

@@ -43,9 +43,8 @@ from mooring.engine.core.config import CPU_HOTPLUG, KubeletConfig, MooringConfig
 from mooring.engine.core.errors import InputError, KubeletCrashError
 from mooring.engine.core.pod import Pod, QoS
 from mooring.engine.devicemanager.state import Device, DeviceState
-from mooring.engine.kubelet.admit import admit
+from mooring.engine.kubelet.admit import admit, shape_of, view_key
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.shapes import shape_of, view_key
 from mooring.engine.kubelet.start import NotStarted, start_kubelet
 from mooring.explanations.why import Prediction, predicted
 from mooring.published.facts_document import digest_of, facts_document

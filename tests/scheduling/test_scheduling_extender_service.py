@@ -41,7 +41,7 @@ from mooring.cluster.extender.run import Extender, take_part
 from mooring.cluster.extender.view import ClusterView
 from mooring.cluster.extender.wire import BindAnswer, BindArguments
 from mooring.engine.core.pod import Pod, QoS
-from mooring.engine.kubelet.shapes import shape_of
+from mooring.engine.kubelet.admit import shape_of
 from mooring.service.apiserver import ClusterError
 from mooring.service.lease import Election, Lease
 from mooring.service.logs import open_traces

@@ -20,8 +20,7 @@ from tests.world.threads import Current
 
 from mooring.cluster.extender.options import ExtenderOptions, UnknownNodes
 from mooring.cluster.extender.pods import Shapes, seen_pod
-from mooring.engine.kubelet.admit import AdmitMode, admit
-from mooring.engine.kubelet.shapes import view_key
+from mooring.engine.kubelet.admit import AdmitMode, admit, view_key
 from mooring.published.facts_document import digest_of
 from mooring.published.objects import GROUP, PLURALS, STATE, VERSION, state_of
 from mooring.published.observation import EngineObserver

@@ -15,9 +15,8 @@ from mooring.engine.core.pod import Pod, PodLevelGates, QoS
 from mooring.engine.cpumanager.policy import exclusive_cpus
 from mooring.engine.extensions import cpu_resize, memory_resize
 from mooring.engine.kubelet import admit as admitting
-from mooring.engine.kubelet.admit import AdmitMode, AdmitResult, admit, decide, out_of
+from mooring.engine.kubelet.admit import AdmitMode, AdmitResult, Load, PodShape, admit, decide, out_of
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.engine.kubelet.shapes import Load, PodShape
 from mooring.engine.node import Decision, admission
 from mooring.engine.node.resources import BEYOND_NODE, BY_CPU_POLICY, BY_MEMORY_POLICY
 from mooring.engine.node.settings import Settings

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
 from mooring.engine.core.quantity import Quantity
+from mooring.engine.kubelet.admit import PodShape, is_plain, shape_of
 from mooring.engine.kubelet.events import Offline, Online, Resizing, Restart
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.engine.kubelet.shapes import PodShape, is_plain, shape_of
 from mooring.engine.node.resources import allocatable, pod_requests
 from mooring.inputs.node_groups import NodeGroup
 from mooring.inputs.pods.pod_relations import HOSTNAME, NO_RELATIONS, ZONE, PodRelations

@@ -18,8 +18,8 @@ from mooring.engine.core.machine import Machine
 from mooring.engine.core.pod import without_status
 from mooring.engine.devicemanager.state import DeviceState
 from mooring.engine.extensions.owners import claims_of
+from mooring.engine.kubelet.admit import is_plain
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.shapes import is_plain
 from mooring.engine.kubelet.start import start_on
 from mooring.engine.releases.catalog import KubeletVersion, chosen_release
 from mooring.explanations.phrases import plural

@@ -4,7 +4,7 @@ A state is a kubelet whose pods have names of its own, made of their shape and a
 history have the same state. Pods to which no manager gives anything are not in it (:func:`is_plain`); of them
 only sums count, and these are the scheduler's too.
 
-:func:`~mooring.engine.kubelet.shapes.view_key` stands for all that decides about a new pod; what each pod holds
+:func:`~mooring.engine.kubelet.admit.view_key` stands for all that decides about a new pod; what each pod holds
 decides what a removal gives back. Both together are the key of a state.
 
 Changes of a node beside pods that come and go: a restart of its kubelet, CPUs offline or online, a resize.
@@ -22,9 +22,9 @@ from typing import Final, TypeAlias
 from weakref import WeakValueDictionary
 
 from mooring.engine.core.pod import Pod
+from mooring.engine.kubelet.admit import Memo, PodShape, view_key
 from mooring.engine.kubelet.events import Offline, Online, Restart, after_event
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.engine.kubelet.shapes import Memo, PodShape, view_key
 from mooring.engine.node import Node
 from mooring.engine.node.node import numa_of_blocks
 from mooring.explanations.phrases import nodes_of

@@ -20,7 +20,7 @@ import msgspec
 from mooring.engine.core.config import DEVICE_ALIGNMENT, KubeletConfig, MooringConfig, may_be_off, with_defaults
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.machineinfo import CoreKind, CPUFacts, MachineInfo
+from mooring.engine.core.machineinfo import CPUFacts, CPUKind, MachineInfo
 from mooring.engine.core.release import NEWEST
 from mooring.engine.releases.catalog import release_of
 from mooring.engine.releases.config_fields import CPU_OPTIONS, READ_FIELDS, TOPOLOGY_OPTIONS, Holds
@@ -147,7 +147,7 @@ def facts_of(document: object) -> NodeFacts:
         fields = [msgspec.json.decode(part, type=dict[str, Any]) for part in (parts.kubelet, parts.mooring)]
         cpus = None
         if parts.cpus is not None:
-            kinds = tuple(CoreKind(kind.efficiency, CPUSet.parse(kind.cpus)) for kind in parts.cpus.kinds)
+            kinds = tuple(CPUKind(kind.efficiency, CPUSet.parse(kind.cpus)) for kind in parts.cpus.kinds)
             cpus = CPUFacts(kinds, CPUSet.parse(parts.cpus.isolated))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, CPUSetSyntaxError) as error:
         raise bad_object(FACTS, name, _CONTENT, f"cannot be read: {error}") from None

@@ -18,9 +18,8 @@ from cachetools import LRUCache
 
 from mooring.engine.core.pod import Pod
 from mooring.engine.devicemanager.state import Holdings
-from mooring.engine.kubelet.admit import AdmitMode, added, admit, out_of
+from mooring.engine.kubelet.admit import AdmitMode, added, admit, is_plain, out_of, view_key
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.engine.kubelet.shapes import is_plain, view_key
 from mooring.engine.node.resources import pod_requests, total_requests
 from mooring.published.objects import NodeState
 from mooring.published.restored import NodeKind, holders_of, holds, started_on, with_running_pods

@@ -29,8 +29,8 @@ from tests.e2e.kubelet.apiserver import PODS, APIServer
 from tests.e2e.kubelet.patience import until
 
 from mooring.cluster.play.nodes import PlayedNode
+from mooring.engine.kubelet.admit import load_of, shape_of
 from mooring.engine.kubelet.events import Admit, EventResult, Living
-from mooring.engine.kubelet.shapes import load_of, shape_of
 from mooring.explanations.why import check, predicted
 
 ARRIVALS = 120

@@ -25,7 +25,7 @@ from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.devicemanager.state import Device, DeviceState, Holdings, Preference
 from mooring.engine.kubelet.events import Admit, Event, Offline, Readmit, Remove, ordered, run
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.start import NotStarted, Opened, held_findings, opened
+from mooring.engine.kubelet.start import Held, NotStarted, Start, held_findings, opened
 from mooring.engine.node.hotplug import check_known, hotplug_findings, remembered
 from mooring.explanations.codes import POOL_EMPTY
 from mooring.inputs.archive import OF_ARCHIVE
@@ -90,9 +90,9 @@ class Question:
     """Uid of a pod that has failed -> reason and message that its status records."""
 
 
-def opened_for(question: Question, observer: Observer | None = None) -> Opened:
+def opened_for(question: Question, observer: Observer | None = None) -> tuple[Start, Mapping[str, Held]]:
     """Start the kubelet of a question, ready to be asked about its pods."""
-    found = opened(
+    start, others = opened(
         question.machine,
         question.config,
         question.mooring,
@@ -102,10 +102,9 @@ def opened_for(question: Question, observer: Observer | None = None) -> Opened:
         pods=question.pods,
         observer=observer,
     )
-    kubelet = found.start
-    if not question.displaced or isinstance(kubelet, NotStarted):
-        return found
-    return replace(found, start=replace(kubelet, node=remembered(kubelet.node, NO_CPUS, question.displaced)))
+    if question.displaced and not isinstance(start, NotStarted):
+        start = replace(start, node=remembered(start.node, NO_CPUS, question.displaced))
+    return start, others
 
 
 def queue_of(question: Question, pods: Sequence[Pod]) -> Queue:
@@ -285,8 +284,7 @@ def make_plan(question: Question) -> AnyPlan:
     noticed += notes.device_findings((*question.active, *question.pods), question.devices)
     noticed += notes.preference_findings(question.pods, question.preferences)
     facts: list[object] = []
-    begun = opened_for(question, facts.append)
-    start = begun.start
+    start, others = opened_for(question, facts.append)
     noticed += notes.chance_findings(facts)
     if isinstance(start, NotStarted):
         return RefusedPlan(question, start.refusal, start.files, tuple(noticed))
@@ -296,7 +294,7 @@ def make_plan(question: Question) -> AnyPlan:
         *notes.idle_findings(start.settings),
     ]
     given = {pod.uid: pod for pod in question.pods}
-    noticed += held_findings(begun.others, given)
+    noticed += held_findings(others, given)
     check_known(start.node, question.offline, "--offline")
     failures: list[object] = []
     # Pods that are asked about alone do not wait together: no plugin orders them.
@@ -310,7 +308,7 @@ def make_plan(question: Question) -> AnyPlan:
     noticed += notes.reserved_findings(made.answers, made.kubelet)
     noticed += [*notes.twice_findings(made.kubelet), *answering.core_list_findings(made.answers)]
     noticed += answering.restart_findings(
-        start, made.answers, made.kubelet, lambda other: opened_for(replace(question, pods=(), mooring=other)).start
+        start, made.answers, made.kubelet, lambda other: opened_for(replace(question, pods=(), mooring=other))[0]
     )
     noticed += notes.recorded_findings(made.answers, question.recorded)
     noticed += notes.claim_findings((one.pod for one in made.answers if one.admitted), made.kubelet, question.claimed)

@@ -233,7 +233,7 @@ def _gate(question: Question, fault: Fault) -> Iterator[StartChange]:
     (name,), is_known = fault.names, bool(fault.values)
     # A gate that another release has is no misspelling.
     is_misspelt = not is_known and name not in GATE_HISTORY and name not in ALWAYS_ON
-    close = nearest(name, frozenset(known_gates(question.mooring.release.name).gates)) if is_misspelt else ""
+    close = nearest(name, frozenset(known_gates(question.mooring.release.name))) if is_misspelt else ""
     if close and name in question.config.feature_gates:
         gates = {close if one == name else one: value for one, value in question.config.feature_gates.items()}
         yield _with(question, f"write featureGates.{close} for {name}", "featureGates", gates)

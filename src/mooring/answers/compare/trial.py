@@ -198,7 +198,7 @@ def run_trials(trace: Trace, variants: Mapping[int, Variant]) -> Iterator[Trial]
     """
     started: dict[int, Kubelet] = {}
     for position, one in variants.items():
-        start = opened(
+        start, _ = opened(
             one.machine,
             one.config,
             one.mooring,
@@ -206,7 +206,7 @@ def run_trials(trace: Trace, variants: Mapping[int, Variant]) -> Iterator[Trial]
             replace(trace.devices, devices=one.devices),
             active=trace.active,
             pods=trace.pods,
-        ).start
+        )
         if isinstance(start, NotStarted):
             yield Trial((position,), (), start.refusal)
         else:

@@ -52,7 +52,7 @@ def honoured(config: KubeletConfig, release: Release) -> KubeletConfig:
 
     A node is rolled back with the configuration that fits; its other gates and options must be those of the release.
     """
-    if POD_LEVEL_GATE in known_gates(release.name).gates:
+    if POD_LEVEL_GATE in known_gates(release.name):
         return config
     gates = {name: on for name, on in config.feature_gates.items() if name != POD_LEVEL_GATE}
     return replace(config, feature_gates=gates)

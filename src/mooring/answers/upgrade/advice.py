@@ -181,7 +181,7 @@ def _without_unknown_flags(new: KubeletSetup) -> _Changed | None:
 
 
 def _without_refused_gates(new: KubeletSetup) -> _Changed | None:
-    known, configured = known_gates(new.release.name).gates, new.config.feature_gates
+    known, configured = known_gates(new.release.name), new.config.feature_gates
     kept = {
         name: on
         for name, on in configured.items()

@@ -89,7 +89,7 @@ def setting_changes(
 
 def _gates(config: KubeletConfig, old: Release, new: Release) -> Iterator[SettingChangePart]:
     """Yield configured gates that one release refuses, and managers' gates that are not set, and on in one alone."""
-    before, after = known_gates(old.name).gates, known_gates(new.name).gates
+    before, after = known_gates(old.name), known_gates(new.name)
     for name, value in sorted(config.feature_gates.items()):
         was_refused, is_refused = _is_refused(before.get(name), value), _is_refused(after.get(name), value)
         if is_refused != was_refused:
@@ -107,7 +107,7 @@ def _is_refused(gate: Gate | None, value: bool) -> bool:  # noqa: FBT001 - the v
 
 def gate_value(name: str, config: KubeletConfig, release: Release) -> bool:
     """Return whether a gate is on; one that the release does not know is off, unless its feature is always on there."""
-    gate = known_gates(release.name).gates.get(name)
+    gate = known_gates(release.name).get(name)
     if gate is None:
         return FeatureGates({})[name]
     configured = config.feature_gates
@@ -264,11 +264,11 @@ def gates_for(name: str, config: KubeletConfig, release: Release, *, value: bool
     pending = [name]
     while pending:
         gate_name = pending.pop()
-        gate = known.gates.get(gate_name)
+        gate = known.get(gate_name)
         if gate is None or (gate.locked and gate.default != value):
             return None
         wanted[gate_name] = value
-        related = gate.needs if value else tuple(one for one, its in known.dependent.items() if gate_name in its.needs)
+        related = gate.needs if value else tuple(one for one, its in known.items() if gate_name in its.needs)
         pending += [one for one in related if one not in wanted and gate_value(one, config, release) != value]
     return wanted
 

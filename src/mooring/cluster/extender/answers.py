@@ -28,9 +28,8 @@ from mooring.cluster.extender.wire import (
     node_names,
 )
 from mooring.engine.core.pod import Pod
-from mooring.engine.kubelet.admit import AdmitMode, admit
+from mooring.engine.kubelet.admit import AdmitMode, Memo, PodShape, admit, shape_of
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.engine.kubelet.shapes import Memo, PodShape, shape_of
 from mooring.published.possible_kubelets import possible_kubelets
 
 _Answer = TypeVar("_Answer")

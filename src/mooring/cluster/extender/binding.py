@@ -32,7 +32,7 @@ from mooring.cluster.extender.view import ClusterView
 from mooring.cluster.extender.wire import BindAnswer, BindArguments
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
-from mooring.engine.kubelet.shapes import is_plain
+from mooring.engine.kubelet.admit import is_plain
 from mooring.service.apiserver import Cluster, ClusterError, asked, cluster_errors
 from mooring.service.following import PODS, mapping_of, pods_of
 from mooring.service.lease import Election

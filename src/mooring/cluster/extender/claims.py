@@ -27,8 +27,8 @@ from mooring.engine.core.quantity import Quantity
 from mooring.engine.cpumanager.policy import exclusive_cpus, exclusive_cpus_of_pod
 from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.extensions.device_alignment import STANDARD, claimed_devices
+from mooring.engine.kubelet.admit import ASKED, PodShape
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.engine.kubelet.shapes import ASKED, PodShape
 from mooring.inputs.decoding.fields import count_at, flag_at, list_at, mapping_at, text_at
 from mooring.inputs.pods.claims import claim_of
 

@@ -19,9 +19,8 @@ from mooring.engine.core.pod import Container, Pod
 from mooring.engine.core.topology import Topology
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.devicemanager.state import DeviceState
-from mooring.engine.kubelet.admit import decide
+from mooring.engine.kubelet.admit import Load, Memo, PodShape, decide, load_of, view_key
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.engine.kubelet.shapes import Load, Memo, PodShape, load_of, view_key
 from mooring.engine.kubelet.start import emptied
 from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node import Node

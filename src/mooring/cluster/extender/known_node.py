@@ -18,7 +18,7 @@ import msgspec
 from mooring.cluster.extender.claims import ClaimView, Given
 from mooring.cluster.extender.deciding import PossibleNode
 from mooring.engine.core.pod import Pod
-from mooring.engine.kubelet.shapes import is_plain
+from mooring.engine.kubelet.admit import is_plain
 from mooring.published.objects import NodeState, state_document, state_of
 from mooring.published.possible_kubelets import NodeKnowledge, Steps
 from mooring.published.restored import NodeKind

@@ -22,7 +22,7 @@ from mooring.cluster.extender.known_node import BoundPod, KnownNode, Rank
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
 from mooring.engine.extensions import device_alignment
-from mooring.engine.kubelet.shapes import shape_key
+from mooring.engine.kubelet.admit import shape_key
 from mooring.inputs.decoding.fields import within
 from mooring.inputs.pods.cluster_objects import FINISHED
 from mooring.inputs.pods.pod_fields import SCALE_DOWN_ANNOTATION as SCALE_DOWN

@@ -26,8 +26,7 @@ from mooring.engine.core.errors import InputError, clean
 from mooring.engine.core.pod import Pod, PodLevelGates
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.cpumanager.policy import exclusive_cpus
-from mooring.engine.kubelet.admit import decide, out_of
-from mooring.engine.kubelet.shapes import Load, PodShape, shape_of
+from mooring.engine.kubelet.admit import Load, PodShape, decide, out_of, shape_of
 from mooring.engine.kubelet.start import emptied
 from mooring.explanations.codes import Reason
 from mooring.explanations.probes import CPU

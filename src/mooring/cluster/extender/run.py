@@ -31,7 +31,7 @@ from mooring.cluster.extender.view import ClusterView
 from mooring.cluster.extender.watches import Report, followers
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
-from mooring.engine.kubelet.shapes import shape_of
+from mooring.engine.kubelet.admit import shape_of
 from mooring.published.possible_kubelets import NodeFaults
 from mooring.service.apiserver import Cluster, ClusterError, cluster_of, configuration_of
 from mooring.service.daemon import Heartbeat, settle, short_turns, stop_signals

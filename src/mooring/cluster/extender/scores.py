@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from mooring.cluster.extender.options import Weights
 from mooring.engine.core.topology import Topology
 from mooring.engine.cpumanager.policy import available_cpus
-from mooring.engine.kubelet.admit import decide
+from mooring.engine.kubelet.admit import decide, view_key
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.engine.kubelet.shapes import view_key
 from mooring.engine.node import Node
 from mooring.explanations.probes import CPU, MEMORY, place_of, probe_pod
 

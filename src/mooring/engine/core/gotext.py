@@ -15,7 +15,7 @@ INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)
 UINT64_MAX = 2**64 - 1
 
-_TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
+TRUE_WORDS = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
 _ESCAPES = {
     "\a": "\\a",
@@ -113,7 +113,7 @@ def parse_bool(text: str) -> bool:
     Raises:
         GoSyntaxError: with strconv's text, for any other word.
     """
-    if text in _TRUE:
+    if text in TRUE_WORDS:
         return True
     if text in _FALSE:
         return False

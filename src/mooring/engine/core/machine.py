@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.machineinfo import CoreKind, CPUFacts, MachineInfo
+from mooring.engine.core.machineinfo import CPUFacts, CPUKind, MachineInfo
 from mooring.lazy import dataclass, field
 
 
@@ -62,15 +62,6 @@ class HardwareNode:
 
 
 @dataclass(frozen=True, slots=True)
-class CPUKind:
-    """CPUs of one kind (performance, efficiency, ...)."""
-
-    efficiency: int
-    cpus: CPUSet
-    infos: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Hardware:
     """The whole machine."""
 
@@ -97,7 +88,7 @@ class Hardware:
     @property
     def facts(self) -> CPUFacts:
         """What plugins may know beyond the kubelet's view."""
-        return CPUFacts(tuple(CoreKind(kind.efficiency, kind.cpus) for kind in self.kinds), self.isolated)
+        return CPUFacts(self.kinds, self.isolated)
 
 
 @dataclass(frozen=True, slots=True)

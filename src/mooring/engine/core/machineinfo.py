@@ -79,19 +79,21 @@ class NUMANode:
 
 
 @dataclass(frozen=True, slots=True)
-class CoreKind:
-    """CPUs on cores of one kind."""
+class CPUKind:
+    """CPUs on cores of one kind (performance, efficiency, ...)."""
 
     efficiency: int
     """Rank: higher is faster, -1 unknown."""
     cpus: CPUSet
+    infos: tuple[tuple[str, str], ...] = ()
+    """What the kernel says of the kind, for people."""
 
 
 @dataclass(frozen=True, slots=True)
 class CPUFacts:
     """What is known of the CPUs beyond the kubelet's view. No manager reads it; plugins may."""
 
-    kinds: tuple[CoreKind, ...] = ()
+    kinds: tuple[CPUKind, ...] = ()
     """Empty on uniform machines and where nothing tells."""
     isolated: CPUSet = field(default_factory=CPUSet)
     """CPUs that the kernel keeps out of scheduling (isolcpus)."""

@@ -156,26 +156,6 @@ class Gate:
     """Gates without which this one may not be on, sorted."""
 
 
-@dataclass(frozen=True, slots=True)
-class KnownGates:
-    """The gates that a release of the kubelet recognises."""
-
-    gates: Mapping[str, Gate]
-    defaults: Mapping[str, bool]
-    dependent: Mapping[str, Gate]
-    """Those that need others."""
-
-    @staticmethod
-    def of(gates: Mapping[str, Gate]) -> KnownGates:
-        """Return the gates with what every configuration asks about them."""
-        defaults = {name: gate.default for name, gate in gates.items()}
-        return KnownGates(gates, defaults, {name: gate for name, gate in gates.items() if gate.needs})
-
-    def and_more(self, gates: Mapping[str, Gate]) -> KnownGates:
-        """Return these gates and some that no release has."""
-        return KnownGates.of({**self.gates, **gates}) if gates else self
-
-
 MANAGER_GATES = frozenset(
     {
         "CPUManagerPolicyOptions", "CPUManagerPolicyBetaOptions", "CPUManagerPolicyAlphaOptions",
@@ -218,7 +198,7 @@ class FeatureGates:
 
 
 def resolve_gates(
-    configured: Mapping[str, bool], release: KnownGates, extensions: Collection[str] = ()
+    configured: Mapping[str, bool], release: Mapping[str, Gate], extensions: Collection[str] = ()
 ) -> FeatureGates | tuple[Fault, ...]:
     """Return the gates, or what the kubelet finds wrong with them.
 
@@ -229,7 +209,7 @@ def resolve_gates(
         release: the gates of the kubelet's release.
         extensions: those of Mooring that are on; some bring a gate of their own.
 
-    >>> known = KnownGates.of({"NodeSwap": Gate(True, Stage.GA, locked=True), "MemoryQoS": Gate(True, Stage.BETA)})
+    >>> known = {"NodeSwap": Gate(True, Stage.GA, locked=True), "MemoryQoS": Gate(True, Stage.BETA)}
     >>> [fault.text for fault in resolve_gates({"CPUManager": True}, known)]
     ['unrecognized feature gate: CPUManager']
     >>> [fault.text for fault in resolve_gates({"NodeSwap": False}, known)]
@@ -239,17 +219,17 @@ def resolve_gates(
     (True, False, False)
     """
     brought = dict(EXTENSION_GATES[extension] for extension in extensions if extension in EXTENSION_GATES)
-    known = release.and_more(brought) if brought else release
-    faults = tuple(_setting_faults(configured, known.gates))
+    known = {**release, **brought} if brought else release
+    faults = tuple(_setting_faults(configured, known))
     if faults:
         return faults
     # Every gate's value: its own setting comes before its stage's switch, and that before its default.
     #
     # No switch reaches a locked gate: locked gates are GA or deprecated.
-    values = dict(known.defaults)
+    values = {name: gate.default for name, gate in known.items()}
     for stage, switch in SWITCHES.items():
         if switch in configured:
-            values.update((name, configured[switch]) for name, gate in known.gates.items() if gate.stage is stage)
+            values.update((name, configured[switch]) for name, gate in known.items() if gate.stage is stage)
     values.update(configured)
     unmet = tuple(
         Fault(
@@ -257,8 +237,8 @@ def resolve_gates(
             Cause.GATE,
             "featureGates",
         )
-        for name in sorted(known.dependent)
-        if values[name] and (missing := [need for need in known.dependent[name].needs if not values[need]])
+        for name in sorted(name for name, gate in known.items() if gate.needs and values[name])
+        if (missing := [need for need in known[name].needs if not values[need]])
     )
     return unmet or FeatureGates(values)
 

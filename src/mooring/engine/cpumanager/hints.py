@@ -212,11 +212,10 @@ def pod_hints(
             held |= existing
     if mismatch or held.bit_count() == need:
         asked = CPUHintsAsked(pod.uid, "", need, held, NO_CPUS, mismatch=mismatch)
-    else:
-        left = reusable.of(pod.uid) & ~state.offline | held
-        asked = CPUHintsAsked(pod.uid, "", need, available_cpus(policy, state), left, mismatch=False)
-        return _answer(policy, state, pod, asked, observer, absent=state.offline)
-    return _answer(policy, state, pod, asked, observer, absent=_not_compared(policy, held))
+        return _answer(policy, state, pod, asked, observer, absent=_not_compared(policy, held))
+    left = reusable.of(pod.uid) & ~state.offline | held
+    asked = CPUHintsAsked(pod.uid, "", need, available_cpus(policy, state), left, mismatch=False)
+    return _answer(policy, state, pod, asked, observer, absent=state.offline)
 
 
 def _not_compared(policy: StaticPolicy, kept: CPUMask) -> CPUMask:
@@ -243,6 +242,20 @@ def _answer(
     if policy.chooser is not None and not asked.mismatch:
         asked, out_of_reach = policy.chooser.narrowed(policy, state, pod, asked, observer)
         absent |= out_of_reach
+    return hints_from(policy, asked, observer, absent)
+
+
+def hints_from(
+    policy: StaticPolicy, asked: CPUHintsAsked, observer: Observer | None, absent: CPUMask = NO_CPUS
+) -> ResourceHints:
+    """Return the hints that are made from CPUs that were chosen for it.
+
+    Args:
+        policy: the policy.
+        asked: what they are made from.
+        observer: receives it.
+        absent: mask of the CPUs that the machine does not have for now.
+    """
     if observer is not None:
         observer(asked)
     if asked.mismatch:

@@ -202,10 +202,3 @@ class TakeRules:
     def mended(self) -> TakeRules:
         """Return the rules for what no kubelet of these releases chooses, so that there is nothing to be equal to."""
         return replace(self, fixed_defects=self.fixed_defects | _RULES_OF_1_37)
-
-
-@dataclass(frozen=True, slots=True)
-class TakeError:
-    """Why no CPUs could be taken; the text is the kubelet's."""
-
-    message: str

@@ -14,11 +14,11 @@ from itertools import zip_longest
 from typing import Final
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask, lowest, members
-from mooring.engine.core.decision import Observer
+from mooring.engine.core.decision import AllocationError, Observer
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.topology import Elements, Topology
 from mooring.engine.cpumanager.facts import CPUsPicked
-from mooring.engine.cpumanager.options import TakeError, TakeRules
+from mooring.engine.cpumanager.options import TakeRules
 
 Element = tuple[int, CPUMask]
 """(id, mask of the CPUs of the element on the whole machine)."""
@@ -203,11 +203,11 @@ def _ordered(available: CPUMask, kept: CPUMask, elements: Iterable[Element], ins
 NO_CORE_SIZE = "the machine declares no cores, or fewer CPUs than cores: the kubelet divides by zero here"
 
 
-def refused_outright(available: CPUMask, need: int) -> TakeError | None:
+def refused_outright(available: CPUMask, need: int) -> AllocationError | None:
     """Return the kubelet's error when more CPUs are wanted than there are."""
     count = available.bit_count()
     if need > count:
-        return TakeError(f"not enough cpus available to satisfy request: requested={need}, available={count}")
+        return AllocationError(f"not enough cpus available to satisfy request: requested={need}, available={count}")
     return None
 
 
@@ -220,7 +220,7 @@ def take_packed(
     uncore: bool,
     kept: CPUMask = NO_CPUS,
     observer: Observer | None = None,
-) -> CPUMask | TakeError:
+) -> CPUMask | AllocationError:
     """Take ``need`` of the ``available`` CPUs.
 
     Args:
@@ -272,7 +272,7 @@ def take_packed(
         if run.need <= 0:
             _report(observer, "cpus-spread" if rules.spread else "cpus", run.taken & ~before)
             return run.taken
-    return TakeError("failed to allocate cpus")
+    return AllocationError("failed to allocate cpus")
 
 
 def _report(observer: Observer | None, rule: str, cpus: CPUMask) -> None:

@@ -31,7 +31,6 @@ from mooring.engine.core.decision import AllocationError, Endless, Observer
 from mooring.engine.core.gotext import int64
 from mooring.engine.core.pod import Container, ContainerKind, Pod, PodLevelGates
 from mooring.engine.cpumanager import facts
-from mooring.engine.cpumanager.options import TakeError
 from mooring.engine.cpumanager.policy import (
     CPUsChosen,
     StaticPolicy,
@@ -161,8 +160,8 @@ def _completed(
     sets = divided(policy, pod, bubble, observer, stored=held, affinity=affinity)
     if isinstance(sets, Endless):
         return state, sets
-    if isinstance(sets, TakeError):
-        return _released(state, pod.uid, observer), AllocationError(sets.message)
+    if isinstance(sets, AllocationError):
+        return _released(state, pod.uid, observer), sets
     missing = {name: cpus for name, cpus in sets.items() if name not in held}
     if not missing:
         return state, None
@@ -191,10 +190,10 @@ def _partitioned(
         observer(facts.CPUsAssigned(pod.uid, "", bubble, state.held, state))
     # 8-10. The containers' sets.
     sets = divided(policy, pod, bubble, observer, affinity=affinity)
-    if isinstance(sets, TakeError):
+    if isinstance(sets, AllocationError):
         if not policy.rules.older.pod_allocation_not_rolled_back:
             state = _released(state, pod.uid, observer)
-        return state, AllocationError(sets.message)
+        return state, sets
     if isinstance(sets, Endless):
         return state, sets
     # 11. Stored.
@@ -245,7 +244,7 @@ def divided(
     stored: Mapping[str, CPUMask] | None = None,
     *,
     affinity: NUMAMask | None = None,
-) -> dict[str, CPUMask] | TakeError | Endless:
+) -> dict[str, CPUMask] | AllocationError | Endless:
     """Return the CPUs of each container, in the order of the specification.
 
     Args:
@@ -296,7 +295,7 @@ def _own_cpus(
     pool: CPUMask,
     affinity: NUMAMask | None,
     observer: Observer | None,
-) -> CPUMask | TakeError | Endless:
+) -> CPUMask | AllocationError | Endless:
     """Return the CPUs of a container that has a claim to some: those that it keeps, or ``count`` out of the pool."""
     if observer is not None:
         observer(facts.CPUPinningRequested(pod.uid, container))

@@ -14,7 +14,6 @@ from mooring.engine.core.gotext import quote
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.core.release import NEWEST_RULES, ReleaseRules
 from mooring.engine.cpumanager import facts
-from mooring.engine.cpumanager.options import TakeError
 from mooring.engine.cpumanager.packed import NO_CORE_SIZE
 from mooring.engine.cpumanager.policy import (
     CPUsChosen,
@@ -309,14 +308,14 @@ def taken_near(
 ) -> CPUsChosen | AllocationError | Endless:
     """Take CPUs from the nodes of the hint first, then from anywhere: two runs."""
     pool, close = wanted.pool, wanted.near
-    first: CPUMask | TakeError | Endless = NO_CPUS
+    first: CPUMask | AllocationError | Endless = NO_CPUS
     if close:
         count = min(wanted.need, close.bit_count())
         if observer is not None:
             observer(facts.TakeBegun(wanted.uid, wanted.container, count, close, "hint"))
         width = 0 if wanted.affinity is None else wanted.affinity.bit_count()
         first = take(policy.topology, close, count, policy.rules, observer, width=width)
-    result: CPUMask | TakeError | Endless = first
+    result: CPUMask | AllocationError | Endless = first
     if isinstance(first, int):
         missing = wanted.need - first.bit_count()
         if observer is not None and missing > 0:
@@ -324,12 +323,10 @@ def taken_near(
         rest = take(policy.topology, pool & ~first, missing, policy.rules, observer) if missing > 0 else NO_CPUS
         result = first | rest if isinstance(rest, int) else rest
     if observer is not None:
-        error = result.message if isinstance(result, TakeError) else ""
+        error = result.message if isinstance(result, AllocationError) else ""
         error = result.defect if isinstance(result, Endless) else error
         first, taken = (one if isinstance(one, int) else NO_CPUS for one in (first, result))
         observer(taken_fact(wanted, first, taken, error))
-    if isinstance(result, TakeError):
-        return AllocationError(result.message)
     return CPUsChosen(result) if isinstance(result, int) else result
 
 

@@ -13,11 +13,11 @@ from math import isqrt
 from typing import TypeAlias
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask
-from mooring.engine.core.decision import Endless, Observer
+from mooring.engine.core.decision import AllocationError, Endless, Observer
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.topology import Topology
 from mooring.engine.cpumanager.facts import DistributionChosen, SharePicked
-from mooring.engine.cpumanager.options import TakeError, TakeRules
+from mooring.engine.cpumanager.options import TakeRules
 from mooring.engine.cpumanager.packed import NO_CORE_SIZE, Accumulator, Element, refused_outright, take_packed
 from mooring.lazy import dataclass
 
@@ -31,7 +31,7 @@ def take_distributed(
     kept: CPUMask = NO_CPUS,
     width: int = 0,
     observer: Observer | None = None,
-) -> CPUMask | TakeError | Endless:
+) -> CPUMask | AllocationError | Endless:
     """Take ``need`` of the ``available`` CPUs in equal shares from several NUMA nodes.
 
     CPUs that are kept count as part of their node's share, so that the shares are those of the whole result.
@@ -287,7 +287,7 @@ class _Distribution:
             remainder = _claimed_positions(remainder, last, len(candidates)) if remainder else ()
         return positions, tuple(candidates[index] for index in remainder), best_positions
 
-    def claim(self, nodes: list[Element], combo: _Combo) -> CPUMask | TakeError | Endless:
+    def claim(self, nodes: list[Element], combo: _Combo) -> CPUMask | AllocationError | Endless:
         """Take the shares of the chosen nodes, then hand out the rest group by group."""
         group, kept = self.group, self.kept
         used, remainder, found = combo
@@ -317,11 +317,11 @@ class _Distribution:
                     rest -= group
             if rest == before:
                 # Defect claim-loop (v1.37.1): the kubelet goes round for ever. Fixed, it is the error that 1.36 gave.
-                error = TakeError(f"accounting error, not enough CPUs allocated, remaining: {self.missing}")
+                error = AllocationError(f"accounting error, not enough CPUs allocated, remaining: {self.missing}")
                 return error if "claim-loop" in self.rules.fixed_defects else Endless("claim-loop")
         if self.missing:
             verb = "not enough" if self.missing > 0 else "too many"
-            return TakeError(f"accounting error, {verb} CPUs allocated, remaining: {self.missing}")
+            return AllocationError(f"accounting error, {verb} CPUs allocated, remaining: {self.missing}")
         return self.taken
 
     def _left(self, node: Element) -> CPUMask:
@@ -374,7 +374,7 @@ def take(
     *,
     kept: CPUMask = NO_CPUS,
     width: int = 0,
-) -> CPUMask | TakeError | Endless:
+) -> CPUMask | AllocationError | Endless:
     """Take ``need`` of the ``available`` CPUs by the rules of the policy options.
 
     Distribution over NUMA nodes never looks at uncore caches. CPUs that are kept stand beside those taken and are not

@@ -18,7 +18,6 @@ from mooring.engine.core.decision import AllocationError, Endless, Observer
 from mooring.engine.core.pod import Container, ContainerKind, Pod
 from mooring.engine.core.topology import Topology
 from mooring.engine.cpumanager.facts import CPUHintsAsked
-from mooring.engine.cpumanager.options import TakeError
 from mooring.engine.cpumanager.policy import CPUsChosen, CPUsWanted, StaticPolicy
 from mooring.engine.cpumanager.state import CPUState, Reusable
 from mooring.engine.cpumanager.static import (
@@ -88,7 +87,9 @@ class Pipeline(Protocol):
     def usable(self, state: CPUState, wanted: CPUsWanted, observer: Observer | None) -> CPUMask:
         """Return the mask of those CPUs of the pool that may be given; hints are made from it."""
 
-    def chosen(self, state: CPUState, wanted: CPUsWanted, observer: Observer | None) -> CPUsChosen | TakeError | None:
+    def chosen(
+        self, state: CPUState, wanted: CPUsWanted, observer: Observer | None
+    ) -> CPUsChosen | AllocationError | None:
         """Return the choice, a refusal, or None where the kubelet's rules choose from the whole pool."""
 
     def choose(
@@ -108,7 +109,7 @@ class Pipeline(Protocol):
             left = wanted.left | hidden
             wanted = wanted_cpus(policy, state, left, wanted.pod, wanted.container, wanted.need, wanted.affinity)
         found = self.chosen(state, wanted, observer)
-        if isinstance(found, TakeError) and policy.rules.whole_cores and self.counts_cores:
+        if isinstance(found, AllocationError) and policy.rules.whole_cores and self.counts_cores:
             usable = self.usable(state, wanted, None) & wanted.pool
             if usable.bit_count() >= wanted.need:
                 # There are enough of them, and they do not come in whole cores.
@@ -122,7 +123,7 @@ class Pipeline(Protocol):
             if observer is not None:
                 cpus, error = (found.cpus, "") if isinstance(found, CPUsChosen) else (NO_CPUS, found.message)
                 observer(taken_fact(wanted, cpus & wanted.near, cpus, error))
-            return found if isinstance(found, CPUsChosen) else AllocationError(found.message)
+            return found
         refusal = check_whole_cores(policy, state, wanted, observer) if self.counts_cores else None
         return refusal or taken_near(policy, wanted, observer)
 
@@ -178,7 +179,7 @@ def usable_cpus(
 
 def taken_around(
     policy: StaticPolicy, pool: CPUMask, kept: CPUMask, need: int, affinity: NUMAMask | None
-) -> CPUMask | TakeError:
+) -> CPUMask | AllocationError:
     """Take what is missing beside the kept CPUs: from the nodes of the hint first, then from anywhere.
 
     Args:
@@ -191,18 +192,18 @@ def taken_around(
     close = near(policy, pool, affinity)
     width = 0 if affinity is None else affinity.bit_count()
     result = _filled(policy, close, kept, min(need, kept.bit_count() + close.bit_count()), width)
-    if not isinstance(result, TakeError):
+    if not isinstance(result, AllocationError):
         result = _filled(policy, pool & ~result, result, need)
     if isinstance(result, int) and kept & ~result:
-        return TakeError(
+        return AllocationError(
             f"requested CPUs to be retained {list_text(kept)} are not a subset of resulted CPUs {list_text(result)}"
         )
     return result
 
 
-def _filled(policy: StaticPolicy, pool: CPUMask, kept: CPUMask, need: int, width: int = 0) -> CPUMask | TakeError:
+def _filled(policy: StaticPolicy, pool: CPUMask, kept: CPUMask, need: int, width: int = 0) -> CPUMask | AllocationError:
     """Return the kept CPUs and as many of the pool that there are ``need``."""
     taken = take(policy.topology, pool, need - kept.bit_count(), policy.rules.mended(), kept=kept, width=width)
-    if isinstance(taken, int):
-        return kept | taken
-    return taken if isinstance(taken, TakeError) else TakeError(f"the kubelet would not return ({taken.defect})")
+    if isinstance(taken, Endless):
+        return AllocationError(f"the kubelet would not return ({taken.defect})")
+    return kept | taken if isinstance(taken, int) else taken

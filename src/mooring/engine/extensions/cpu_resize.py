@@ -13,8 +13,7 @@ from mooring.engine.core.bits import NO_CPUS, CPUMask, NUMAMask
 from mooring.engine.core.decision import AllocationError, Observer
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.cpumanager.facts import CPUHintsAsked
-from mooring.engine.cpumanager.hints import generate_hints
-from mooring.engine.cpumanager.options import TakeError
+from mooring.engine.cpumanager.hints import hints_from
 from mooring.engine.cpumanager.policy import (
     StaticPolicy,
     available_cpus,
@@ -154,13 +153,9 @@ def container_hints(
     available = change.current
     if change.is_growth:
         available = _usable(policy, state, pod, container.name, change, observer)
-    reusable = change.kept if change.is_growth or change.is_shrink else 0
-    return _answer(
-        policy,
-        CPUHintsAsked(pod.uid, container.name, change.need, available, CPUMask(reusable), mismatch=False),
-        observer,
-        state.offline,
-    )
+    kept = change.kept if change.is_growth or change.is_shrink else NO_CPUS
+    asked = CPUHintsAsked(pod.uid, container.name, change.need, available, kept, mismatch=False)
+    return hints_from(policy, asked, observer, absent=state.offline & ~kept)
 
 
 def pod_hints(
@@ -180,22 +175,7 @@ def pod_hints(
     asked = CPUHintsAsked(
         pod.uid, "", exclusive_cpus_of_pod(pod, policy.gates), CPUMask(available & ~kept), kept, mismatch=False
     )
-    return _answer(policy, asked, observer, state.offline)
-
-
-def _answer(policy: StaticPolicy, asked: CPUHintsAsked, observer: Observer | None, offline: CPUMask) -> ResourceHints:
-    if observer is not None:
-        observer(asked)
-    return {
-        "cpu": generate_hints(
-            policy.topology,
-            asked.available,
-            asked.reusable,
-            asked.need,
-            align_by_socket=policy.rules.align_by_socket,
-            absent=offline & ~asked.reusable,
-        )
-    }
+    return hints_from(policy, asked, observer, absent=state.offline & ~kept)
 
 
 def resized_set(
@@ -242,7 +222,7 @@ def resized_set(
             # A container that shrinks keeps CPUs that are online, where they suffice.
             pool = change.current & ~state.offline
         found = taken_around(policy, CPUMask(pool & ~change.kept), CPUMask(change.kept), change.need, affinity)
-        if not isinstance(found, TakeError):
+        if not isinstance(found, AllocationError):
             if observer is not None:
                 observer(
                     extension_facts.CPUsResized(
@@ -250,7 +230,7 @@ def resized_set(
                     )
                 )
             return found
-        refusal = AllocationError(found.message)
+        refusal = found
     if refusal.reason:
         return refusal
     message = (

@@ -19,6 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import Enum
+from functools import reduce
+from operator import or_
 
 from mooring.engine.core.bits import NO_CPUS
 from mooring.engine.core.cpuset import CPUSet
@@ -162,10 +164,7 @@ def closed_to_others(owners: Iterable[Owner]) -> CPUSet:
 
 def union(sets: Iterable[CPUSet]) -> CPUSet:
     """Return everything that is in one of the sets."""
-    found = CPUSet()
-    for cpus in sets:
-        found |= cpus
-    return found
+    return reduce(or_, sets, CPUSet())
 
 
 def balance_finding(spared: CPUSet, exclusive: CPUSet) -> Finding | None:
@@ -216,9 +215,7 @@ def owners_of(
                 its = mine.get(name, frozenset()) | of_all
                 found.append(Owner(f"{_label(pod, pods)}/{name}", CPUSet(mask), Wish.OWN if its else Wish.AVOID, its))
             continue
-        cpus = state.pods.get(uid, NO_CPUS)
-        for mask in own.values():
-            cpus |= mask
+        cpus = reduce(or_, own.values(), state.pods.get(uid, NO_CPUS))
         if cpus:
             found.append(Owner(_label(pod, pods), CPUSet(cpus), wish, _together(mine)))
     for claim in claims_of(state).values():

@@ -16,11 +16,13 @@ The kubelet has nothing of this: it reads the machine once, when it starts (kube
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
+from operator import or_
 
-from mooring.engine.core.bits import CPUMask, NUMAMask, list_text, members
+from mooring.engine.core.bits import NO_CPUS, CPUMask, NUMAMask, list_text, members
 from mooring.engine.core.config import NEVER, SAME_NODES
+from mooring.engine.core.decision import AllocationError
 from mooring.engine.core.pod import Pod
-from mooring.engine.cpumanager.options import TakeError
 from mooring.engine.cpumanager.policy import StaticPolicy, available_cpus
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.extensions.choosing import taken_around, usable_cpus
@@ -30,16 +32,20 @@ from mooring.lazy import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class BrokenSet:
-    """A set with CPUs that are offline."""
+    """A set with CPUs that are offline, or that a change took from it, and what replaces them."""
 
     pod: str
     """Uid; of a claim its owner (:mod:`mooring.engine.extensions.owners`)."""
     container: str
     """Empty for the partition of a whole pod (KEP-5526)."""
     cpus: CPUMask
-    """The whole set, as it is recorded."""
+    """The whole set, as it is recorded, or was before anything stood in."""
     lost: CPUMask
-    """Those of it that are offline."""
+    """Those of it that it cannot use: with whole cores a change takes the rest of their cores, too."""
+    replaced_by: CPUMask = NO_CPUS
+    """After a change, the replacement CPUs; none when the set stays broken."""
+    why: str = ""
+    """After a change, why there is no replacement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +71,11 @@ def sets_of(state: CPUState, pod: str) -> dict[str, CPUMask]:
     return {**whole, **state.assignments.get(pod, {})}
 
 
+def held_of(state: CPUState, pod: str) -> CPUMask:
+    """Return the mask of all that an owner has."""
+    return reduce(or_, sets_of(state, pod).values(), NO_CPUS)
+
+
 def owners_of(state: CPUState) -> list[str]:
     """Return all owners of CPUs, in a fixed order."""
     return sorted({*state.pods, *state.assignments})
@@ -75,7 +86,7 @@ def broken_sets(state: CPUState) -> tuple[BrokenSet, ...]:
 
     >>> state = CPUState("static", 0b0001, {"a": {"main": 0b0110}}, offline=0b0100)
     >>> broken_sets(state)
-    (BrokenSet(pod='a', container='main', cpus=6, lost=4),)
+    (BrokenSet(pod='a', container='main', cpus=6, lost=4, replaced_by=0, why=''),)
     """
     if not state.offline:
         return ()
@@ -147,9 +158,7 @@ def without_idle_pairs(state: CPUState) -> CPUState:
         return state
     kept: dict[str, dict[int, int]] = {}
     for pod, pairs in state.displaced.items():
-        held = 0
-        for cpus in sets_of(state, pod).values():
-            held |= cpus
+        held = held_of(state, pod)
         left = {lost: stand_in for lost, stand_in in pairs.items() if held >> stand_in & 1}
         if left:
             kept[pod] = left
@@ -246,7 +255,7 @@ def _stand_ins(
         return f"{lost.bit_count()} needed, {pool.bit_count()} free{where}"
     kept = cpus & ~lost
     found = taken_around(policy, pool, kept, cpus.bit_count(), nodes)
-    if isinstance(found, TakeError):
+    if isinstance(found, AllocationError):
         return found.message
     taken = found & ~kept
     if policy.rules.whole_cores and policy.topology.core_siblings(taken) != taken:

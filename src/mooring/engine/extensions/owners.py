@@ -235,9 +235,7 @@ def without_hidden(state: CPUState, pod: str, container: str) -> CPUState:
     if container not in entries:
         return state
     rest = {name: cpus for name, cpus in entries.items() if name != container}
-    still = NO_CPUS
-    for cpus in (*rest.values(), *state.assignments.get(pod, {}).values()):
-        still |= cpus
+    still = reduce(or_, (*rest.values(), *state.assignments.get(pod, {}).values()), NO_CPUS)
     assignments = {known: held for known, held in state.assignments.items() if known != owner}
     if rest:
         assignments[owner] = rest

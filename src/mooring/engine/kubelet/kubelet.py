@@ -28,7 +28,7 @@ from mooring.lazy import dataclass, field, lazily, replace
 
 if TYPE_CHECKING:
     from mooring.engine.checkpoint.cpu_file import ContainerIDs
-    from mooring.engine.node.resources import Infeasible, Resize
+    from mooring.engine.node.resources import Resize
 
 with lazily():
     from mooring.engine.checkpoint import cpu_file as cpu_checkpoint
@@ -199,7 +199,7 @@ class Kubelet:
         node, answer = resizing.resize(self.node, pod, observer)
         return self._after(node), answer
 
-    def ask_managers(self, pod: Pod) -> tuple[Kubelet, Decision, Infeasible | None]:
+    def ask_managers(self, pod: Pod) -> tuple[Kubelet, Decision, Rejection | None]:
         """Decide about other resources by the managers alone and write the files."""
         node, decision, infeasible = resizing.ask_managers(self.node, pod)
         return self._after(node), decision, infeasible
@@ -252,7 +252,7 @@ class Kubelet:
 
     def with_cpu_state(self, cpu: CPUState) -> Kubelet:
         """Return the kubelet with another state of its CPU manager, which the file has too."""
-        return self._after(replace(self.node, providers=replace(self.node.providers, cpu=cpu)))
+        return self._after(self.node.with_cpu(cpu))
 
     def _after(self, node: Node) -> Kubelet:
         before, after = self.node.providers, node.providers

@@ -228,16 +228,6 @@ class Held:
         return tuple(dict.fromkeys([*self.cpus, *self.memory]))
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """What a start came to, and which pods were adopted."""
-
-    start: Start
-    """The kubelet has the devices and counts the adopted pods as running."""
-    others: Mapping[str, Held] = field(default_factory=dict)
-    """Uid -> what a pod that does not run already has in the state files."""
-
-
 def opened(
     machine: Machine,
     config: KubeletConfig,
@@ -248,7 +238,7 @@ def opened(
     active: Sequence[Pod],
     pods: Iterable[Pod],
     observer: Observer | None = None,
-) -> Opened:
+) -> tuple[Start, Mapping[str, Held]]:
     """Start a kubelet on its files, and adopt the pods that the files name and that do not run already.
 
     Args:
@@ -260,17 +250,21 @@ def opened(
         active: pods that run already and are to be admitted again.
         pods: pods that are to be admitted; where the files name one of them it runs already.
         observer: receives what the start found.
+
+    Returns:
+        What the start came to, and what each pod that does not run already has in the state files, by uid. The kubelet
+        has the devices and counts these pods as running.
     """
     start = start_on(machine, config, mooring, files, observer)
     if isinstance(start, NotStarted):
-        return Opened(start)
+        return start, {}
     running = {pod.uid for pod in active}
     others = held_by_others(start.node, running)
     # What ended pods held stands in the kubelet's record until it gives the devices away again.
     held = {uid: containers for uid, containers in devices.held.items() if uid in running or uid in others}
     kubelet = start.with_devices(replace(devices, held=held))
     node = kubelet.node.adopt(adopted(others, {pod.uid: pod for pod in pods}))
-    return Opened(replace(kubelet, node=node), others)
+    return replace(kubelet, node=node), others
 
 
 def held_by_others(node: Node, known: Collection[str]) -> dict[str, Held]:

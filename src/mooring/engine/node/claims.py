@@ -12,9 +12,8 @@ A claim has all of its shares or none. It never takes reserved CPUs and never th
 from __future__ import annotations
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask, list_text
-from mooring.engine.core.decision import Endless, Observer, Rejection
+from mooring.engine.core.decision import AllocationError, Endless, Observer, Rejection
 from mooring.engine.cpumanager.facts import CPUsAssigned
-from mooring.engine.cpumanager.options import TakeError
 from mooring.engine.cpumanager.policy import StaticPolicy, available_cpus
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.cpumanager.static import SMT_ALIGNMENT_ERROR
@@ -98,7 +97,7 @@ def claim(node: Node, asked: Claim, observer: Observer | None = None) -> tuple[N
     if observer is not None:
         for entry, cpus in sorted(state.assignments[owner].items()):
             observer(CPUsAssigned(owner, entry, cpus, state.held, state))
-    return replace(node, providers=replace(node.providers, cpu=state)), None
+    return node.with_cpu(state), None
 
 
 def release(node: Node, uid: str, observer: Observer | None = None) -> Node:
@@ -110,7 +109,7 @@ def release(node: Node, uid: str, observer: Observer | None = None) -> Node:
     state = node.cpu
     for entry in sorted(entries):
         state = release_cpus(policy, state, owner, entry, observer)
-    return replace(node, providers=replace(node.providers, cpu=state))
+    return node.with_cpu(state)
 
 
 def claimable(node: Node) -> int:
@@ -138,7 +137,7 @@ def _taken(policy: StaticPolicy, state: CPUState, share: Share) -> int | Rejecti
     if share.numa_nodes:
         rules = replace(rules, distribute=True, older=replace(rules.older, distribute_ignores_hint_width=False))
     taken = take(policy.topology, free, share.count, rules, width=share.numa_nodes)
-    if isinstance(taken, TakeError):
+    if isinstance(taken, AllocationError):
         return Rejection(INSUFFICIENT_CPUS, f"device {share.device}: {taken.message}")
     if isinstance(taken, Endless):
         text = f"device {share.device}: the choice would never end (defect {taken.defect})"

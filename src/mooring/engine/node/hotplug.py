@@ -31,6 +31,7 @@ from mooring.engine.extensions.offline import (
     displaced_sets,
     effective_pool,
     exchanged,
+    held_of,
     nodes_of,
     owners_of,
     replaced,
@@ -40,24 +41,6 @@ from mooring.engine.extensions.offline import (
 from mooring.engine.extensions.owners import OwnerKind, state_owner
 from mooring.engine.node.node import Node
 from mooring.lazy import dataclass, replace
-
-
-@dataclass(frozen=True, slots=True)
-class Broken:
-    """A set that lost CPUs, and their replacement."""
-
-    pod: str
-    """Uid; of a claim its owner in the state (:mod:`mooring.engine.extensions.owners`)."""
-    container: str
-    """Empty for the partition of a whole pod (KEP-5526)."""
-    cpus: int
-    """Mask of its set, before anything stood in."""
-    lost: int
-    """Mask of those of it that it cannot use; with whole cores also the rest of their cores."""
-    replaced_by: int = 0
-    """Mask of the replacement CPUs; 0 when the set stays broken."""
-    why: str = ""
-    """Why there is no replacement; empty when there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +61,7 @@ class CPUsChanged:
 
     offline: int
     """All CPUs that are offline now."""
-    broken: tuple[Broken, ...] = ()
+    broken: tuple[BrokenSet, ...] = ()
     """Sets that the change broke, or that got stand-ins by it."""
     restored: tuple[RestoredSet, ...] = ()
 
@@ -155,18 +138,11 @@ def remembered(node: Node, offline: int, displaced: Mapping[str, Mapping[int, in
     check_is_on(node)
     state, kept = node.cpu, dict[str, dict[int, int]]()
     for pod, pairs in displaced.items():
-        held = 0
-        for cpus in sets_of(state, pod).values():
-            held |= cpus
+        held = held_of(state, pod)
         left = {lost: one for lost, one in pairs.items() if state.default >> lost & 1 and held >> one & 1}
         if left:
             kept[pod] = left
-    return _with_cpu(node, replace(state, offline=known_cpus(node) & offline, displaced=kept))
-
-
-def broken(node: Node) -> tuple[BrokenSet, ...]:
-    """Return all sets that have offline CPUs now."""
-    return broken_sets(node.cpu)
+    return node.with_cpu(replace(state, offline=known_cpus(node) & offline, displaced=kept))
 
 
 def known_cpus(node: Node) -> CPUMask:
@@ -208,7 +184,7 @@ def _nothing(node: Node) -> CPUsChanged:
 def _changed(node: Node, offline: int, observer: Observer | None) -> tuple[Node, CPUsChanged]:
     before = node.cpu
     state = before if offline == before.offline else replace(before, offline=CPUMask(offline))
-    node = node if state is before else _with_cpu(node, state)
+    node = node if state is before else node.with_cpu(state)
     policy = node.settings.cpu
     if policy is None:
         return node, _nothing(node)
@@ -237,7 +213,7 @@ def _restored(node: Node, before: CPUState, observer: Observer | None) -> tuple[
 
 def _replaced(
     node: Node, policy: StaticPolicy, before: CPUState, observer: Observer | None
-) -> tuple[Node, list[Broken]]:
+) -> tuple[Node, list[BrokenSet]]:
     """Replace the CPUs that owners lost."""
     found = []
     rule = node.settings.replace_offline
@@ -252,7 +228,7 @@ def _replaced(
         for container, cpus in sets_of(node.cpu, owner).items():
             was = had[container]
             if cpus != was:
-                found.append(Broken(owner, container, was, was & ~cpus, cpus & ~was))
+                found.append(BrokenSet(owner, container, was, was & ~cpus, cpus & ~was))
                 if observer is not None:
                     observer(CPUsReplaced(owner, container, was, cpus, nodes[container], node.cpu.held, node.cpu))
             elif was & node.cpu.offline and (
@@ -261,7 +237,7 @@ def _replaced(
                 # Newly broken, or with some of its CPUs back and others not. What is inside a partition is refused with
                 # it.
                 why = refused.get(container, refused.get("", ""))
-                found.append(Broken(owner, container, was, was & node.cpu.offline, why=why))
+                found.append(BrokenSet(owner, container, was, was & node.cpu.offline, why=why))
                 if observer is not None:
                     observer(CPUsBroken(owner, container, was, was & node.cpu.offline, why))
     return node, found
@@ -274,10 +250,6 @@ def _moved(node: Node, state: CPUState, owner: str, pairs: Mapping[int, int]) ->
     if left.pod == owner:
         providers = replace(providers, reusable_cpus=replace(left, cpus=exchanged(left.cpus, pairs)))
     return replace(node, providers=providers)
-
-
-def _with_cpu(node: Node, state: CPUState) -> Node:
-    return replace(node, providers=replace(node.providers, cpu=state))
 
 
 def hotplug_findings(node: Node) -> list[Finding]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
+from operator import or_
 from typing import TypeAlias
 
 from mooring.engine.cpumanager import facts as cpu_facts
@@ -167,9 +168,7 @@ def _gauges(settings: Settings, cpu: CPUState) -> dict[Series, int]:
     policy = settings.cpu
     if policy is None:
         return {}
-    held = cpu.held
-    for cpus in cpu.pods.values() if settings.pod_level.managers else ():
-        held |= cpus
+    held = reduce(or_, cpu.pods.values(), cpu.held) if settings.pod_level.managers else cpu.held
     per_node = policy.topology.numa.items()
     return {
         _series(names.CPU_SHARED_POOL): 1000 * (cpu.default & ~policy.reserved).bit_count(),

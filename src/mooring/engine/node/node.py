@@ -162,6 +162,10 @@ class Node:
         """Return the node at another time."""
         return replace(self, moment=moment)
 
+    def with_cpu(self, state: CPUState) -> Node:
+        """Return the node with another state of its CPU manager."""
+        return replace(self, providers=replace(self.providers, cpu=state))
+
     def with_devices(self, devices: Mapping[str, tuple[Device, ...]]) -> Node:
         """Return the node with devices registered; what pods hold of them stays."""
         return replace(

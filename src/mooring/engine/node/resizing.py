@@ -203,8 +203,7 @@ def resize(node: Node, pod: Pod, observer: Observer | None = None) -> tuple[Node
         return idle, resize_state(idle, pod.uid)
     infeasible = resources.check_feasible(node.settings, node.cpu, before, pod)
     if infeasible is not None:
-        rejection = Rejection(infeasible.detail, infeasible.message, infeasible.shortage)
-        return _refused(idle, pod, rejection, resources.INFEASIBLE, waiting, observer)
+        return _refused(idle, pod, infeasible, resources.INFEASIBLE, waiting, observer)
     done: list[object] = []
     told = diverted(observer, _DEEDS, done)
     admission = ResizeAdmission(node.settings, before, pod, node.providers, node.moment, told, active=node.active)
@@ -227,7 +226,7 @@ def resize(node: Node, pod: Pod, observer: Observer | None = None) -> tuple[Node
     return after, replace(resize_state(after, pod.uid, accepted=True), events=events)
 
 
-def ask_managers(node: Node, pod: Pod) -> tuple[Node, Decision, resources.Infeasible | None]:
+def ask_managers(node: Node, pod: Pod) -> tuple[Node, Decision, Rejection | None]:
     """Decide about other resources by the check of what is feasible and by the managers alone, as for a recording.
 
     What the node has free, and which resizes wait, is not looked at; nothing waits afterwards.
@@ -284,7 +283,7 @@ def reconcile(node: Node, observer: Observer | None = None, spared: Collection[t
         spared: pod uid and container of those whose CPUs cannot be taken back yet.
     """
     cpu = releases_applied(node.cpu, node.moment, observer, spared)
-    return node if cpu is node.cpu else replace(node, providers=replace(node.providers, cpu=cpu))
+    return node if cpu is node.cpu else node.with_cpu(cpu)
 
 
 def resize_state(node: Node, uid: str, *, accepted: bool = False) -> resources.Resize:

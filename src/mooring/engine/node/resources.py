@@ -226,19 +226,10 @@ STATIC_MEMORY = f'{_GUARANTEED} Memory Manager policy "Static"'
 _BY_MODE = "Resize is infeasible for Guaranteed Pods when {} allocation mode is exclusive"
 
 
-@dataclass(frozen=True, slots=True)
-class Infeasible:
-    """Why a resize is refused for good."""
-
-    message: str
-    detail: str
-    """The kubelet's ``reason_detail``, or the type of the error where KEP-5554 has one."""
-    shortage: Shortage | None = None
-    """Of the whole node."""
-
-
-def check_feasible(settings: Settings, cpu: CPUState, before: Pod, after: Pod) -> Infeasible | None:
+def check_feasible(settings: Settings, cpu: CPUState, before: Pod, after: Pod) -> Rejection | None:
     """Return why a pod can never be resized so; None when nothing speaks against it.
+
+    The reason is the kubelet's ``reason_detail``, or the type of the error where KEP-5554 has one.
 
     The checks of the policies look at the requests of the containers only: they do not ask whether a container has
     CPUs or memory of its own, and a change of pod-level resources alone passes them.
@@ -251,9 +242,9 @@ def check_feasible(settings: Settings, cpu: CPUState, before: Pod, after: Pod) -
     """
     gates = settings.gates
     if not gates[ANY_RESIZE]:
-        return Infeasible(f"{ANY_RESIZE} is disabled", "feature_gate_off")
+        return Rejection("feature_gate_off", f"{ANY_RESIZE} is disabled")
     if before.resources != after.resources and not gates[POD_LEVEL_RESIZE]:
-        return Infeasible(f"{POD_LEVEL_RESIZE} is disabled", "plr_feature_gate_off")
+        return Rejection("plr_feature_gate_off", f"{POD_LEVEL_RESIZE} is disabled")
     refused = _by_policy(settings, before, after) or _beyond_node(settings, after)
     if refused is not None:
         return refused
@@ -262,15 +253,15 @@ def check_feasible(settings: Settings, cpu: CPUState, before: Pod, after: Pod) -
         if settings.cpu is not None and settings.cpu.resizes:
             cpus = check_cpus(settings.cpu, cpu, before, after, container)
             if cpus is not None:
-                return Infeasible(cpus.message, cpus.reason)
+                return Rejection(cpus.reason, cpus.message)
         if settings.memory is not None and settings.memory.resizes:
             memory = check_memory(settings.memory, before, after, container)
             if memory is not None:
-                return Infeasible(memory.message, memory.reason)
+                return Rejection(memory.reason, memory.message)
     return None
 
 
-def _by_policy(settings: Settings, before: Pod, after: Pod) -> Infeasible | None:
+def _by_policy(settings: Settings, before: Pod, after: Pod) -> Rejection | None:
     if before.qos is not QoS.GUARANTEED:
         return None
     older, gates = settings.release.rules, settings.gates
@@ -279,19 +270,19 @@ def _by_policy(settings: Settings, before: Pod, after: Pod) -> Infeasible | None
     if older.static_policies_refuse_every_resize:
         # Whatever changes, and one gate speaks for both policies.
         if cpu and not gates[EXCLUSIVE_CPUS]:
-            return Infeasible(f"{_GUARANTEED} CPU Manager static policy", BY_CPU_POLICY)
+            return Rejection(BY_CPU_POLICY, f"{_GUARANTEED} CPU Manager static policy")
         if memory and not gates[EXCLUSIVE_CPUS]:
-            return Infeasible(f"{_GUARANTEED} Memory Manager static policy", BY_MEMORY_POLICY)
+            return Rejection(BY_MEMORY_POLICY, f"{_GUARANTEED} Memory Manager static policy")
         return None
     if cpu and not gates[EXCLUSIVE_CPUS] and _changes(before, after, "cpu"):
-        return Infeasible(STATIC_CPUS if older.resize_names_policies else _BY_MODE.format("CPU"), BY_CPU_POLICY)
+        return Rejection(BY_CPU_POLICY, STATIC_CPUS if older.resize_names_policies else _BY_MODE.format("CPU"))
     if memory and not gates[EXCLUSIVE_MEMORY] and _changes(before, after, "memory"):
         text = STATIC_MEMORY if older.resize_names_policies else _BY_MODE.format("memory")
-        return Infeasible(text, BY_MEMORY_POLICY)
+        return Rejection(BY_MEMORY_POLICY, text)
     return None
 
 
-def _beyond_node(settings: Settings, pod: Pod) -> Infeasible | None:
+def _beyond_node(settings: Settings, pod: Pod) -> Rejection | None:
     """Return the refusal of what the whole node does not have, up to v1.35 (rule resize-beyond-node-refused).
 
     What the node has, and how a pod is counted, changed in v1.34 (rules resize-leaves-eviction-threshold and
@@ -312,7 +303,7 @@ def _beyond_node(settings: Settings, pod: Pod) -> Infeasible | None:
         asked, has = requests.get(resource, 0), node[resource]
         if asked > has:
             message = f"Node didn't have enough capacity: {resource}, requested: {asked}, capacity: {has}"
-            return Infeasible(message, BEYOND_NODE, Shortage(resource, asked, 0, has))
+            return Rejection(BEYOND_NODE, message, Shortage(resource, asked, 0, has))
     return None
 
 

@@ -24,7 +24,7 @@ from mooring.engine.core.config import (
 )
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import Cause, Fault, Observer, StartRefusal
-from mooring.engine.core.gotext import map_text, quote
+from mooring.engine.core.gotext import TRUE_WORDS, map_text, quote
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.pod import PodLevelGates
 from mooring.engine.core.release import DECODE_PREFIX, NEWEST, FeatureGates, Release, resolve_gates
@@ -49,10 +49,6 @@ with lazily():
 
 if TYPE_CHECKING:
     from mooring.engine.plugins.host import PluginHost
-
-_TRUE = ("1", "t", "T", "TRUE", "true", "True")
-"""What Go's ParseBool takes for true."""
-
 
 CPU_OPTIONS_GATE = "CPUManagerPolicyOptions"
 TOPOLOGY_OPTIONS_GATE = "TopologyManagerPolicyOptions"
@@ -226,7 +222,7 @@ def policies(settings: Settings) -> str:
     config = settings.config
     parts = [] if settings.release == NEWEST else [f"kubelet {settings.release}"]
     parts += [f"CPU manager {config.cpu_manager_policy}"]
-    parts += sorted(name for name, value in config.cpu_manager_policy_options.items() if value in _TRUE)
+    parts += sorted(name for name, value in config.cpu_manager_policy_options.items() if value in TRUE_WORDS)
     scope = f", scope {config.topology_manager_scope}" if config.topology_manager_policy != "none" else ""
     parts.append(f"topology manager {config.topology_manager_policy}{scope}")
     if config.memory_manager_policy != "None":

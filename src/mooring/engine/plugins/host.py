@@ -14,9 +14,9 @@ from types import MappingProxyType
 from mooring.engine.core.bits import CPUMask, NUMAMask, mask_of
 from mooring.engine.core.config import PluginChoice, PluginPlacement
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.decision import Observer
+from mooring.engine.core.decision import AllocationError, Observer
 from mooring.engine.core.pod import Pod
-from mooring.engine.cpumanager.options import TakeError
+from mooring.engine.cpumanager.packed import refused_outright
 from mooring.engine.cpumanager.policy import CPUsChosen, CPUsWanted, Purpose
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.extensions.choosing import Pipeline
@@ -90,14 +90,16 @@ class PluginHost(Pipeline):
         left = asking.within_budget(lambda: filtered(asking, request))
         return wanted.pool if left is None else left[0].available.mask
 
-    def chosen(self, state: CPUState, wanted: CPUsWanted, observer: Observer | None) -> CPUsChosen | TakeError | None:
+    def chosen(
+        self, state: CPUState, wanted: CPUsWanted, observer: Observer | None
+    ) -> CPUsChosen | AllocationError | None:
         """Run the pipeline inside the CPU manager."""
         short = self.keeps_hints and wanted.affinity is not None and wanted.near.bit_count() < wanted.need
         if short and hidden_of_pod(state, wanted.uid):
             # Threads that the pod's other containers hide were not counted when the nodes were promised.
             count = wanted.near.bit_count()
             text = f"not enough cpus available to satisfy request: requested={wanted.need}, available={count}"
-            return TakeError(text)
+            return AllocationError(text)
         return self._piped(PluginPlacement.CPU_MANAGER, state, wanted, observer)
 
     def hinted(self, state: CPUState, wanted: CPUsWanted, observer: Observer | None) -> NUMAMask | None:
@@ -173,7 +175,7 @@ class PluginHost(Pipeline):
 
     def _piped(
         self, placement: PluginPlacement, state: CPUState, wanted: CPUsWanted, observer: Observer | None
-    ) -> CPUsChosen | TakeError | None:
+    ) -> CPUsChosen | AllocationError | None:
         asking = self._asking(placement, wanted, observer)
         if not asking.choice.plugins:
             return None
@@ -246,7 +248,7 @@ def _left(request: CPURequest, available: CPUSet) -> CPURequest:
     return replace(request, available=available, near=request.near & available)
 
 
-def selected_by(asking: Asking, request: CPURequest) -> CPUsChosen | TakeError | None:
+def selected_by(asking: Asking, request: CPURequest) -> CPUsChosen | AllocationError | None:
     """Run the pipeline.
 
     Returns:
@@ -254,9 +256,9 @@ def selected_by(asking: Asking, request: CPURequest) -> CPUsChosen | TakeError |
     """
     pool = request.available
     request, took_part = filtered(asking, request)
-    if took_part and len(request.available) < request.need:
-        count = len(request.available)
-        return TakeError(f"not enough cpus available to satisfy request: requested={request.need}, available={count}")
+    refusal = refused_outright(request.available.mask, request.need)
+    if took_part and refusal is not None:
+        return refusal
     if len(request.available) < request.need or request.need < 1:
         # The kubelet's rules have words of their own for this.
         return None
@@ -283,7 +285,7 @@ def selected_by(asking: Asking, request: CPURequest) -> CPUsChosen | TakeError |
     if not proposed:
         # Filters are kept: what they withheld is not taken after all because the rest was awkward. Neither is a core
         # torn apart by the kubelet's average where CPUs were distinguished.
-        return TakeError("failed to allocate cpus") if took_part or scores else None
+        return AllocationError("failed to allocate cpus") if took_part or scores else None
     if request.siblings and request.purpose == Purpose.CONTAINER.value:
         # Siblings on the chosen cores are hidden; only a container can hide them.
         for index, one in enumerate(proposed):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Final
 
 from mooring.engine.core.errors import InputError
@@ -206,16 +206,11 @@ class StateFileRules:
     """Whether baselines can be kept, with InPlacePodVerticalScalingExclusiveCPUs on."""
 
 
-def _cpu(version: str, *others: str, zero: bool = False) -> ReadFormat:
-    name = CPU_NAME + version
-    return ReadFormat(version, name, (*others, CPU_NAME), zero)
+def _named(file: str, version: str, *others: str, zero: bool = False) -> ReadFormat:
+    return ReadFormat(version, file + version, (*others, file), zero)
 
 
-def _memory(version: str, *others: str, zero: bool = False) -> ReadFormat:
-    name = MEMORY_NAME + version
-    return ReadFormat(version, name, (*others, MEMORY_NAME), zero)
-
-
+_cpu, _memory = partial(_named, CPU_NAME), partial(_named, MEMORY_NAME)
 _CPU_V1 = _cpu("V1", zero=True)
 _UP_TO_135 = StateFileRules(
     cpu=FileFormats("V2", (_CPU_V1, ReadFormat("V2", CPU_NAME, (CPU_NAME,), zero=True))),
@@ -258,9 +253,14 @@ def pod_file_versions(release: str) -> tuple[str, tuple[str, ...]]:
     >>> pod_file_versions("1.38"), pod_file_versions("1.31")
     (('V2', ('V2', 'V1')), ('', ()))
     """
-    position = RELEASE_NAMES.index(release)
-    since = [first for first in POD_FILES if RELEASE_NAMES.index(first) <= position]
-    return POD_FILES[since[-1]] if since else ("", ())
+    since = _since(POD_FILES, release)
+    return POD_FILES[since] if since else ("", ())
+
+
+def _since(firsts: Iterable[str], release: str) -> str:
+    """Return the latest of some releases that is not later than another; empty when all are."""
+    known = RELEASE_NAMES[: RELEASE_NAMES.index(release) + 1]
+    return max((first for first in firsts if first in known), key=known.index, default="")
 
 
 STATE_FILES: Mapping[str, tuple[StateFileRules, StateFileRules]] = {
@@ -284,6 +284,4 @@ def state_file_rules(release: str, *, pod_level: bool) -> StateFileRules:
     >>> state_file_rules("1.37", pod_level=True).memory.read
     ('V3', 'V2', 'V1')
     """
-    position = RELEASE_NAMES.index(release)
-    since = max(first for first in STATE_FILES if RELEASE_NAMES.index(first) <= position)
-    return STATE_FILES[since][pod_level]
+    return STATE_FILES[_since(STATE_FILES, release)][pod_level]

@@ -34,7 +34,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
-from mooring.engine.core.release import FeatureGates, Gate, KnownGates, Stage
+from mooring.engine.core.release import FeatureGates, Gate, Stage
 from mooring.engine.releases.gate_history import GATE_HISTORY
 from mooring.engine.releases.rule import standing
 
@@ -43,14 +43,14 @@ _NOTHING = "nothing"
 
 
 @cache
-def known_gates(release: str) -> KnownGates:
+def known_gates(release: str) -> Mapping[str, Gate]:
     """Return the gates of a release such as ``1.34``.
 
-    >>> known_gates("1.31").gates["InPlacePodVerticalScaling"]
+    >>> known_gates("1.31")["InPlacePodVerticalScaling"]
     Gate(default=False, stage=<Stage.ALPHA: 'alpha'>, locked=False, needs=())
-    >>> known_gates("1.37").gates["InPlacePodVerticalScaling"]
+    >>> known_gates("1.37")["InPlacePodVerticalScaling"]
     Gate(default=True, stage=<Stage.GA: 'GA'>, locked=True, needs=())
-    >>> ["MemoryManager" in known_gates(name).gates for name in ("1.35", "1.36")]
+    >>> ["MemoryManager" in known_gates(name) for name in ("1.35", "1.36")]
     [True, False]
     """
     gates = {}
@@ -59,7 +59,7 @@ def known_gates(release: str) -> KnownGates:
         if words not in ("", _REMOVED):
             needs = GATE_NEEDS.get(name)
             gates[name] = _gate(words, "" if needs is None else standing(needs, release))
-    return KnownGates.of(gates)
+    return gates
 
 
 @cache

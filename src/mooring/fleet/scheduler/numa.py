@@ -18,7 +18,7 @@ from statistics import fmean, variance
 from typing import Any, Final
 
 from mooring.engine.core.pod import ContainerKind, QoS
-from mooring.engine.kubelet.shapes import PodShape
+from mooring.engine.kubelet.admit import PodShape
 from mooring.fleet.scheduler.strategy import NUMAScoring
 from mooring.fleet.states import SharedState
 from mooring.published.observation import zones_of

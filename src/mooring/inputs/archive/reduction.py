@@ -15,7 +15,7 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import SourcePlace
 from mooring.engine.extensions import interrupts
 from mooring.engine.node import providers
-from mooring.engine.plugins.shipped import core_kinds, hidden_siblings, isolated_cpus, spread
+from mooring.engine.plugins.shipped_annotated import CORE_KIND, HIDE_SIBLINGS, ISOLATED_CPUS, SPREAD_GROUP
 from mooring.engine.releases.config_fields import CHECKED_FIELDS
 from mooring.inputs.archive.reader import DEVICES, KUBELET_CONFIG, MOORING_CONFIG, json_bytes
 from mooring.inputs.configuration import devices, kubelet_config, mooring_config
@@ -43,8 +43,8 @@ from mooring.inputs.pods.workloads import PodObject, pod_objects
 
 _POD_METADATA: Final = ("name", "generateName", "namespace", "uid")
 _ANNOTATIONS: Final = (
-    MIRROR, SCALE_DOWN_ANNOTATION, providers.ANNOTATION, interrupts.ANNOTATION, core_kinds.ANNOTATION,
-    hidden_siblings.ANNOTATION, isolated_cpus.ANNOTATION, spread.ANNOTATION,
+    MIRROR, SCALE_DOWN_ANNOTATION, providers.ANNOTATION, interrupts.ANNOTATION, CORE_KIND,
+    HIDE_SIBLINGS, ISOLATED_CPUS, SPREAD_GROUP,
 )  # fmt: skip
 """Those that decide: of static pods, of extensions and of the plugins that are shipped."""
 _CLAIM_ENTRY: Final = ("name", "resourceClaimName", "resourceClaimTemplateName")
@@ -107,16 +107,16 @@ def anonymous_pods(pods: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     given = list(pods)
     names = _made_up("pod", (pod["metadata"].get("name", "") for pod in given))
     spaces = _made_up("namespace", (pod["metadata"].get("namespace", "") for pod in given))
-    groups = _made_up("group", (pod["metadata"].get("annotations", {}).get(spread.ANNOTATION, "") for pod in given))
+    groups = _made_up("group", (pod["metadata"].get("annotations", {}).get(SPREAD_GROUP, "") for pod in given))
     renamed = []
     for pod in given:
         metadata = {key: value for key, value in pod["metadata"].items() if key != "generateName"}
         metadata["name"] = names[metadata.get("name", "")]
         metadata["namespace"] = spaces[metadata.get("namespace", "")]
         annotations = metadata.get("annotations", {})
-        if spread.ANNOTATION in annotations:
-            group = groups[annotations[spread.ANNOTATION]]
-            metadata["annotations"] = {**annotations, spread.ANNOTATION: group}
+        if SPREAD_GROUP in annotations:
+            group = groups[annotations[SPREAD_GROUP]]
+            metadata["annotations"] = {**annotations, SPREAD_GROUP: group}
         renamed.append({**pod, "metadata": metadata})
     return renamed
 

@@ -33,7 +33,6 @@ from mooring.engine.core.bits import CPUMask, mask_of
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import (
-    CPUKind,
     Finding,
     Hardware,
     HardwareCPU,
@@ -42,7 +41,7 @@ from mooring.engine.core.machine import (
     Machine,
     MachineOrigin,
 )
-from mooring.engine.core.machineinfo import Cache, Core, HugePages, MachineInfo, NUMANode
+from mooring.engine.core.machineinfo import Cache, Core, CPUKind, HugePages, MachineInfo, NUMANode
 from mooring.inputs.decoding.quantities import HUGE_PAGES
 from mooring.inputs.machines.cadvisor import place_caches
 from mooring.inputs.machines.composition import PAGE, count_of, refusal, size_of

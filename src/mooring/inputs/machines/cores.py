@@ -24,7 +24,7 @@ from typing import Final, TypeAlias
 from mooring.engine.core.bits import CPUMask, members
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.machine import CPUKind
+from mooring.engine.core.machineinfo import CPUKind
 from mooring.inputs.machines.kernelfiles import HIGHEST_ID, Quirks, read_int, read_list, read_mask, read_uint
 from mooring.inputs.machines.numanodes import Nest
 from mooring.inputs.machines.tree import CPUS, Tree

@@ -164,7 +164,7 @@ class PodGates:
         >>> PodGates.of({"PodLevelResources": False}).pod_level_resources
         False
         """
-        older, known = release.rules, known_gates(release.name).gates
+        older, known = release.rules, known_gates(release.name)
 
         def value(name: str) -> bool:
             gate = known.get(name)

@@ -13,8 +13,8 @@ from typing import Final
 from cachetools import LRUCache
 
 from mooring.engine.core.errors import InputError
+from mooring.engine.kubelet.admit import shape_of
 from mooring.engine.kubelet.kubelet import Kubelet, free_cpus
-from mooring.engine.kubelet.shapes import shape_of
 from mooring.engine.node.resources import allocatable
 from mooring.explanations.phrases import plural, requests_text, size
 from mooring.inputs.pods.pod_relations import ZONE

@@ -18,8 +18,8 @@ from mooring.answers.base.plan import Question
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.pod import Pod
+from mooring.engine.kubelet.admit import Load, Memo, PodShape, is_plain, load_of, shape_of, view_key
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.engine.kubelet.shapes import Load, Memo, PodShape, is_plain, load_of, shape_of, view_key
 from mooring.explanations.codes import page
 from mooring.explanations.why import ADMITTED, Prediction, check, predicted
 from mooring.inputs.pods.defaults import PodGates

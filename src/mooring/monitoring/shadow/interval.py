@@ -109,7 +109,7 @@ def _asked(kubelet: Kubelet, pod: Pod, kept: Mapping[str, CPUMask]) -> AdmitResu
     cpu, taken = kubelet.node.cpu, CPUMask(sum(kept.values()))
     if kept and not taken & ~cpu.default:
         cpu = replace(cpu, default=cpu.default & ~taken, assignments={**cpu.assignments, pod.uid: kept})
-        node = replace(kubelet.node, providers=replace(kubelet.node.providers, cpu=cpu))
+        node = kubelet.node.with_cpu(cpu)
         kubelet = replace(kubelet, node=node)
     return admit(kubelet, pod, AdmitMode.TRIAL)[1]
 

@@ -251,7 +251,7 @@ def config_field(text: str, release: str) -> ConfigField:
     if field == GATES and name:
         if value not in ("true", "false"):
             raise InputError(f"{value!r:.40} is neither true nor false", field=path, remedy="write true or false")
-        _check_known(name, known_gates(release).gates, "feature gate", path)
+        _check_known(name, known_gates(release), "feature gate", path)
     elif field in (CPU_OPTIONS, TOPOLOGY_OPTIONS) and name:
         _check_known(name, _maps(release)[field], "option", path)
     elif path not in CONFIG_FIELDS:
@@ -280,7 +280,7 @@ def _maps(release: str) -> Mapping[str, Collection[str]]:
     return {
         CPU_OPTIONS: cpu_option_groups(release),
         TOPOLOGY_OPTIONS: topology_option_groups(release),
-        GATES: known_gates(release).gates,
+        GATES: known_gates(release),
     }
 
 

@@ -268,7 +268,7 @@ class QueueOutcome:
 
 def begin(question: Question) -> tuple[Kubelet, Queue] | StartRefusal:
     """Return the kubelet before the first pod is asked, and what happens to it."""
-    start = opened_for(question).start
+    start, _ = opened_for(question)
     if isinstance(start, NotStarted):
         return start.refusal
     kubelet = start.counting(start.used)
