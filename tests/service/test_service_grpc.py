@@ -26,17 +26,8 @@ from tests.service.message_tables import build_messages
 from tests.service.recorded_log import RecordedLog
 
 from mooring.service import messages
-from mooring.service.grpc_socket import (
-    CallError,
-    CallLimits,
-    CallRefusedError,
-    CallStatus,
-    GRPCSocket,
-    Method,
-    Methods,
-    UnaryClient,
-    serve,
-)
+from mooring.service.grpc_client import CallError, CallStatus, UnaryClient
+from mooring.service.grpc_socket import CallLimits, CallRefusedError, GRPCSocket, Method, Methods, serve
 from mooring.service.logs import Log
 from mooring.service.messages import Int32, Int64, Map, Repeated, TypedMessage, UInt32, UInt64, at
 from mooring.service.podresources import ListedClaimDevice, PodResourcesClient, PodResourcesError, pods_in

@@ -33,7 +33,7 @@ FOUND_IN_A_CLUSTER_WITHIN = {
     "a bind without an answer counts as not bound": 40,
     "a bind counts when it is confirmed": 3,
     "binds to one node have no lock": 10,
-    "pods that a state names first are not noted": 16,
+    "pods that a state names first are not noted": 8,
     "deleted pods stay": 3,
     "pods that a list lacks stay": 8,
     "reservations of pods that are gone stay": 3,
@@ -50,6 +50,7 @@ FOUND_ON_THE_WIRE_WITHIN = {
     "a plugin that was refused comes never again": 5,
 }
 FROM_SEED = {
+    "pods that a state names first are not noted": 26,
     "a bind is repeated without asking where the pod is": 16,
     "facts that were dropped are not listed again": 5,
     "broken promises are not counted": 180,

@@ -27,17 +27,14 @@ from mooring.engine.core.errors import MooringError
 from mooring.engine.core.machineinfo import HIGHEST_NODE
 from mooring.engine.devicemanager.state import NOWHERE, Device
 from mooring.engine.node import Node
+from mooring.lazy import lazily
 from mooring.service import messages
-from mooring.service.grpc_socket import (
-    CallError,
-    CallRefusedError,
-    CallStatus,
-    GRPCSocket,
-    Method,
-    Methods,
-    UnaryClient,
-)
+from mooring.service.grpc_client import CallError, CallStatus, UnaryClient
 from mooring.service.logs import Log
+
+with lazily():
+    # Only what serves the API needs gRPC.
+    from mooring.service import grpc_socket
 
 ANSWER_TIME: Final = 5.0
 """Seconds for an answer."""
@@ -224,7 +221,7 @@ def _read(kind: type[_Answer], answer: bytes) -> _Answer:
         raise PodResourcesError(f"the kubelet's answer is no {kind.DESCRIPTOR.name}: {error}") from None
 
 
-def serve_pod_resources(path: str, node: Callable[[], Node], log: Log) -> GRPCSocket:
+def serve_pod_resources(path: str, node: Callable[[], Node], log: Log) -> grpc_socket.GRPCSocket:
     """Serve List, Get and GetAllocatableResources on a Unix socket until that is closed, as a kubelet does.
 
     Exporters read the engine's assignments unchanged. The content is that of :mod:`mooring.documents.of_kubelet`.
@@ -243,21 +240,21 @@ def serve_pod_resources(path: str, node: Callable[[], Node], log: Log) -> GRPCSo
         wanted = asked.pod_namespace, asked.pod_name
         found = next((pod for pod in list_message(node()).pod_resources if (pod.namespace, pod.name) == wanted), None)
         if found is None:
-            raise CallRefusedError("UNKNOWN", "pod {} in namespace {} not found".format(*reversed(wanted)))
+            raise grpc_socket.CallRefusedError("UNKNOWN", "pod {} in namespace {} not found".format(*reversed(wanted)))
         return messages.GetPodResourcesResponseMessage(pod_resources=_message(found, messages.PodResourcesMessage))
 
-    methods: Methods = {
-        "List": Method(
+    methods: grpc_socket.Methods = {
+        "List": grpc_socket.Method(
             messages.ListPodResourcesRequestMessage,
             lambda _asked: _message(list_message(node()), messages.ListPodResourcesResponseMessage),
         ),
-        "Get": Method(messages.GetPodResourcesRequestMessage, get),
-        "GetAllocatableResources": Method(
+        "Get": grpc_socket.Method(messages.GetPodResourcesRequestMessage, get),
+        "GetAllocatableResources": grpc_socket.Method(
             messages.AllocatableResourcesRequestMessage,
             lambda _asked: _message(allocatable_message(node()), messages.AllocatableResourcesResponseMessage),
         ),
     }
-    return GRPCSocket(path, messages.PODRESOURCES_SERVICE, methods, log)
+    return grpc_socket.GRPCSocket(path, messages.PODRESOURCES_SERVICE, methods, log)
 
 
 def _message(document: Struct, kind: type[_Answer]) -> _Answer:

@@ -41,7 +41,7 @@ from mooring.inputs.node_groups import NodeGroup
 from mooring.inputs.pods.scenario import Scenario, load_scenarios
 from mooring.service import messages
 from mooring.service.apiserver import cluster_of, configuration_of
-from mooring.service.grpc_socket import UnaryClient
+from mooring.service.grpc_client import UnaryClient
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "test-a-scheduler.md"
 RBAC = "rbac.authorization.k8s.io/v1"

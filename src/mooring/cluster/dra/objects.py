@@ -25,7 +25,7 @@ from mooring.inputs.machines.machineinfo_json import parse_machine_info
 from mooring.service import messages
 from mooring.service.apiserver import Cluster, ClusterError, ClusterOnDemand, asked_json
 from mooring.service.following import CACHED, objects_at
-from mooring.service.grpc_socket import CallError, UnaryClient
+from mooring.service.grpc_client import CallError, UnaryClient
 
 GROUP: Final = "apis/resource.k8s.io/v1"
 MANAGER: Final = "mooring-dra"

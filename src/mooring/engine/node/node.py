@@ -358,10 +358,8 @@ def placements_of(providers: Providers, pod: Pod) -> tuple[dict[str, Placement],
     cpus = providers.cpu.assignments.get(pod.uid, {})
     blocks = providers.memory.assignments.get(pod.uid, {})
     containers = {
-        container.name: Placement(
-            CPUSet(cpus.get(container.name, NO_CPUS)), numa_of_blocks(blocks.get(container.name, ()))
-        )
-        for container in pod.containers
+        one.name: Placement(CPUSet(cpus.get(one.name, NO_CPUS)), numa_of_blocks(blocks.get(one.name, ())))
+        for one in pod.containers
     }
     cpus_of_pod, blocks_of_pod = providers.cpu.pods.get(pod.uid, NO_CPUS), providers.memory.pods.get(pod.uid, ())
     return containers, Placement(
