@@ -141,12 +141,8 @@ class InterruptReconciler:
 
     def _learn_devices(self, socket: str, pods: Mapping[str, Pod]) -> list[Finding]:
         """Ask the kubelet for devices where a pod wants its interrupts; its last answer counts meanwhile."""
-        asking = [
-            one
-            for one in interrupts.owners_of(self._holder.state.kubelet.node.cpu, pods, {})
-            if one.wish is interrupts.Wish.OWN
-        ]
-        if not asking:
+        cpu = self._holder.state.kubelet.node.cpu
+        if all(one.wish is not interrupts.Wish.OWN for one in interrupts.owners_of(cpu, pods, {})):
             self._devices = {}
             return []
         try:
@@ -162,7 +158,7 @@ class InterruptReconciler:
                 f"{owner.label} wants the interrupts of its devices, and none of them is known by a PCI address.",
                 "MOOR-619",
             )
-            for owner in interrupts.owners_of(self._holder.state.kubelet.node.cpu, pods, self._devices)
+            for owner in interrupts.owners_of(cpu, pods, self._devices)
             if owner.wish is interrupts.Wish.OWN and not owner.devices
         ]
 

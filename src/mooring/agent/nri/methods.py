@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from enum import Enum
 from typing import TypeAlias, TypeVar
@@ -272,15 +273,13 @@ def provisional(method: str, payload: bytes) -> bytes | None:
 
     Configure gets every event, Synchronize no update. The runtime calls neither a second time.
     """
-    try:
+    with suppress(UnreadableError):
         if method == "Configure":
             events = subscription(frozenset(types.Event), runtime_of(parse(messages.ConfigureRequestMessage, payload)))
             return messages.ConfigureResponseMessage(events=events).SerializeToString()
         if method == "Synchronize":
             more = parse(messages.SynchronizeRequestMessage, payload).more
             return messages.SynchronizeResponseMessage(more=more).SerializeToString()
-    except UnreadableError:
-        return None
     return None
 
 
