@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -265,11 +266,8 @@ def held_devices(
     Raises:
         PodResourcesError: the kubelet does not tell.
     """
-    client = PodResourcesClient(socket)
-    try:
+    with closing(PodResourcesClient(socket)) as client:
         listed = pods_in(client.listed())
-    finally:
-        client.close()
     uids, held = {(pod.namespace, pod.name): uid for uid, pod in pods.items()}, dict[str, dict[str, frozenset[str]]]()
     for pod in listed:
         for container in pod.containers if (pod.namespace, pod.name) in uids else ():

@@ -87,11 +87,10 @@ def substitute(method: str, payload: bytes) -> Substitute:
     """Return what to tell the runtime when time is over; a StateChange counts as the event that it carries."""
     if method != "StateChange":
         return _SUBSTITUTES.get(method, Substitute.EMPTY)
-    try:
-        started = parse(messages.StateChangeEventMessage, payload).event == types.Event.START_CONTAINER
-    except UnreadableError:
-        started = False
-    return Substitute.ERROR if started else Substitute.EMPTY
+    with suppress(UnreadableError):
+        if parse(messages.StateChangeEventMessage, payload).event == types.Event.START_CONTAINER:
+            return Substitute.ERROR
+    return Substitute.EMPTY
 
 
 def event_of(
@@ -131,10 +130,9 @@ def container_of(method: str, payload: bytes) -> str:
         return ""
     kind: type[messages.StateChangeEventMessage | messages.ContainerRequestMessage]
     kind = messages.StateChangeEventMessage if method == "StateChange" else messages.ContainerRequestMessage
-    try:
+    with suppress(UnreadableError):
         return parse(kind, payload).container.id
-    except UnreadableError:
-        return ""
+    return ""
 
 
 def runtime_of(message: messages.ConfigureRequestMessage) -> types.Runtime:
