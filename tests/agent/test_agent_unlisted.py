@@ -175,7 +175,7 @@ def test_a_container_that_is_listed_takes_the_place_of_an_interrupted_creation_w
 
 def test_a_creation_that_goes_on_after_all_is_no_longer_in_doubt() -> None:
     state = state_of_interrupted_creation()
-    assert state.containers["own-c1-0"].is_doubtful
+    assert state.containers["own-c1-0"].unlisted
     made = container("own", "c1", resources=LinuxResources(cpus="3"))
     state = state_change(state, Event.POST_CREATE_CONTAINER, sandbox("own"), made).state
     assert (state.containers["own-c1-0"].phase, state.containers["own-c1-0"].unlisted) == (Phase.CREATED, False)

@@ -27,7 +27,7 @@ from mooring.agent.reactor.response import Adjusted, EventOutcome, Refused, answ
 from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.update_container import update_container
 from mooring.agent.state import DevicesFound
-from mooring.agent.state_holder import Decide, StateHolder, updates_of
+from mooring.agent.state_holder import Decide, StateHolder
 from mooring.agent.status import NO_RUNTIME, REMEDY, SILENCE, moment
 from mooring.engine.core.pod import Pod
 from mooring.inputs.pods.defaults import PodGates
@@ -89,11 +89,10 @@ class RuntimeAdapter:
             left = min(max((self.answer_by - time.monotonic()) / 2, _SHORTEST_LOOK), _LONGEST_LOOK)
             devices = self._devices.of_all({**state.kubelet.node.active, **state.remembered, **found}, {}, left)
         now = present_moment()
-        return updates_of(
-            self._decided(
-                lambda state, observer: synchronize(state, pods, containers, specs, observer, now, running, devices)
-            )
+        outcome = self._decided(
+            lambda state, observer: synchronize(state, pods, containers, specs, observer, now, running, devices)
         )
+        return outcome.answer.updates
 
     def create_container(
         self, pod: nri.PodSandbox, container: nri.RuntimeContainer
@@ -117,11 +116,11 @@ class RuntimeAdapter:
         outcome = self._decided(
             lambda state, observer: update_container(state, pod, container, resources, target, now, observer), pod.uid
         )
-        return updates_of(outcome)
+        return outcome.answer.updates
 
     def stop_container(self, pod: nri.PodSandbox, container: nri.RuntimeContainer) -> Sequence[nri.ContainerUpdate]:
         """Learn that a container has ended."""
-        return updates_of(self._decided(lambda state, _observer: stop_container(state, container), pod.uid))
+        return self._decided(lambda state, _observer: stop_container(state, container), pod.uid).answer.updates
 
     def state_change(
         self, event: nri.Event, pod: nri.PodSandbox | None, container: nri.RuntimeContainer | None
@@ -155,7 +154,7 @@ class RuntimeAdapter:
         outcome = self._holder.apply(decide, uid)
         if isinstance(outcome.answer, Refused):
             raise nri.RefusalError(outcome.answer.text)
-        self._updated = frozenset(one.container_id for one in updates_of(outcome))
+        self._updated = frozenset(one.container_id for one in outcome.answer.updates)
         if outcome.starts:
             # No reply confirms updates: one that failed would leave a container on the CPUs of the new one.
             self._holder.confirm()

@@ -61,11 +61,6 @@ def wanted_of(pod: Pod) -> list[WantedDevices]:
     return [each for each in found if each.count]
 
 
-def wants_devices(pod: Pod) -> bool:
-    """Tell whether a container of the pod wants a device, one that ends included."""
-    return any(one.claims or _limits(one) for one in pod.containers)
-
-
 def is_extended(resource: str) -> bool:
     """Tell whether a resource can be one of a device plugin's: it has a domain, and not Kubernetes' own.
 
@@ -160,11 +155,6 @@ def by_name(_driver: str, name: str) -> Device:
 ClaimedNodes = Callable[[str, str, str], tuple[int, ...] | None]
 
 
-def no_claim(_namespace: str, _claim: str, _device: str) -> tuple[int, ...] | None:
-    """Know no claim to CPUs."""
-    return None
-
-
 class DeviceLookup:
     """Asks one kubelet; used by one thread."""
 
@@ -174,7 +164,7 @@ class DeviceLookup:
         whereabouts: Whereabouts = by_name,
         clock: Callable[[], float] = time.monotonic,
         wait: Callable[[float], object] = time.sleep,
-        claimed: ClaimedNodes = no_claim,
+        claimed: ClaimedNodes = lambda _namespace, _claim, _device: None,
     ) -> None:
         """Do not connect yet; the first question does.
 
@@ -211,7 +201,7 @@ class DeviceLookup:
             answer_by: when the runtime must have its answer, by the clock.
             is_derived: whether limits and claims are not known, so that any pod may hold devices.
         """
-        if not is_derived and not wants_devices(pod):
+        if not is_derived and not any(one.claims or _limits(one) for one in pod.containers):
             return None
         wanted = wanted_of(pod)
         now = self._clock()

@@ -261,14 +261,13 @@ def dead(heartbeat: Heartbeat) -> tuple[str, ...]:
 def health_pages(provider: Published, heartbeat: Heartbeat) -> Pages:
     """Return the pages ``/healthz`` and ``/readyz``."""
     return {
-        "/healthz": lambda: _verdict(lambda: dead(heartbeat)),
-        "/readyz": lambda: _verdict(lambda: unready(provider.snapshot())),
+        "/healthz": lambda: _verdict(dead(heartbeat)),
+        "/readyz": lambda: _verdict(unready(provider.snapshot())),
     }
 
 
-def _verdict(reasons: Callable[[], Sequence[str]]) -> Page:
+def _verdict(reasons: Sequence[str]) -> Page:
     """Return ``ok``, or one line a reason with 503."""
-    found = reasons()
-    if not found:
+    if not reasons:
         return Page(b"ok\n")
-    return Page("".join(f"{reason}\n" for reason in found).encode(), status=HTTPStatus.SERVICE_UNAVAILABLE)
+    return Page("".join(f"{reason}\n" for reason in reasons).encode(), status=HTTPStatus.SERVICE_UNAVAILABLE)

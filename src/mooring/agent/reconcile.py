@@ -328,8 +328,7 @@ class CPUWatch:
                 break
             except OSError:
                 # The kernel had more events than room for them.
-                found = True
-                break
+                return True
             found = found or is_about_cpus(event)
         return found
 

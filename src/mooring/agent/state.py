@@ -98,11 +98,6 @@ class KnownContainer:
     """Whether the runtime did not list it at the last Synchronize. If it runs nevertheless, no update reaches its
     cgroup; if it was being made, a restart of the runtime may have ended that."""
 
-    @property
-    def is_doubtful(self) -> bool:
-        """Whether it was being made when the connection ended, and may never come."""
-        return self.phase is Phase.CREATING and self.unlisted
-
 
 _ORDER = {phase: number for number, phase in enumerate(Phase)}
 

@@ -20,7 +20,7 @@ from mooring.agent.cgroups.protocol import written_of
 from mooring.agent.effects import Effect, Persist
 from mooring.agent.executor import Executor
 from mooring.agent.reactor.lifecycle import WriteOutcome, writes_done
-from mooring.agent.reactor.response import Accepted, Adjusted, EventOutcome, Refused, unwritten
+from mooring.agent.reactor.response import Adjusted, EventOutcome, Refused, unwritten
 from mooring.agent.state import LIVE, AgentState
 from mooring.agent.status import Published
 from mooring.agent.store import Store
@@ -97,7 +97,7 @@ class StateHolder:
             self.state = outcome.state
             self._notify_plugins(before, outcome.state)
             # Forget what the kernel showed of containers that are about to change, or that are gone
-            told = {one.container_id for one in updates_of(outcome)}
+            told = {one.container_id for one in outcome.answer.updates}
             if told:
                 self._answered = time.monotonic()
             live = {one.id for one in outcome.state.containers.values() if one.phase in LIVE}
@@ -228,15 +228,6 @@ class StateHolder:
                 taken=time.time(),
             )
         )
-
-
-def updates_of(outcome: EventOutcome) -> tuple[Any, ...]:
-    """Return the updates of an answer."""
-    answer = outcome.answer
-    if isinstance(answer, Refused):
-        return ()
-    assert isinstance(answer, Accepted | Adjusted)  # noqa: S101 - there is no third kind
-    return answer.updates
 
 
 class CallTraces:

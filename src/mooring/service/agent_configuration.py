@@ -25,7 +25,7 @@ from mooring.inputs.configuration.kubelet_flags import KubeletFlags
 from mooring.inputs.configuration.node_configuration import by_kind, recognised
 from mooring.inputs.configuration.sources import load_sources
 from mooring.inputs.decoding.documents import load_documents, located, places_of
-from mooring.inputs.decoding.fields import Document, as_mapping, mapping_at, text_at, within
+from mooring.inputs.decoding.fields import Document, mapping_at, text_at, within
 from mooring.inputs.pods.defaults import PodGates
 from mooring.service import agent_options as own
 from mooring.service.agent_options import AgentOptions, OnRejection, agent_options
@@ -82,11 +82,6 @@ def load_agent_configuration(path: str, flags: KubeletFlags | None = None) -> Ag
     return agent_configuration(load_documents(path), path, flags)
 
 
-def is_agents(document: Document) -> bool:
-    """Tell whether a document is for the agent."""
-    return isinstance(document.content, dict) and document.content.get("kind") == own.KIND
-
-
 def agent_configuration(
     documents: Iterable[Document], path: str, flags: KubeletFlags | None = None
 ) -> AgentConfiguration:
@@ -132,8 +127,8 @@ def agent_configuration(
 
 
 def _kind_of(document: Document) -> tuple[str, dict[str, Any]]:
-    if is_agents(document):
-        return own.KIND, as_mapping(document.content)
+    if isinstance(document.content, dict) and document.content.get("kind") == own.KIND:
+        return own.KIND, document.content
     try:
         kind, fields = recognised(document)
     except InputError as error:

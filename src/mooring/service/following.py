@@ -33,13 +33,13 @@ _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 30.0
 
 
-class _ListMetadata(msgspec.Struct):
+class _Metadata(msgspec.Struct):
     resourceVersion: str = ""  # noqa: N815 - the field's name on the wire
     continue_: str = msgspec.field(default="", name="continue")
 
 
 class _List(msgspec.Struct):
-    metadata: _ListMetadata = msgspec.field(default_factory=_ListMetadata)
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
     items: list[msgspec.Raw] | None = None
 
 
@@ -234,10 +234,6 @@ class ObjectListener:
 class _Event(msgspec.Struct):
     type: str
     object: msgspec.Raw
-
-
-class _Metadata(msgspec.Struct):
-    resourceVersion: str = ""  # noqa: N815 - as above
 
 
 class _Object(msgspec.Struct):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -141,12 +142,8 @@ class InterruptReconciler:
 
     def _learn_devices(self, socket: str, pods: Mapping[str, Pod]) -> list[Finding]:
         """Ask the kubelet for devices where a pod wants its interrupts; its last answer counts meanwhile."""
-        asking = [
-            one
-            for one in interrupts.owners_of(self._holder.state.kubelet.node.cpu, pods, {})
-            if one.wish is interrupts.Wish.OWN
-        ]
-        if not asking:
+        cpu = self._holder.state.kubelet.node.cpu
+        if all(one.wish is not interrupts.Wish.OWN for one in interrupts.owners_of(cpu, pods, {})):
             self._devices = {}
             return []
         try:
@@ -162,7 +159,7 @@ class InterruptReconciler:
                 f"{owner.label} wants the interrupts of its devices, and none of them is known by a PCI address.",
                 "MOOR-619",
             )
-            for owner in interrupts.owners_of(self._holder.state.kubelet.node.cpu, pods, self._devices)
+            for owner in interrupts.owners_of(cpu, pods, self._devices)
             if owner.wish is interrupts.Wish.OWN and not owner.devices
         ]
 
@@ -269,11 +266,8 @@ def held_devices(
     Raises:
         PodResourcesError: the kubelet does not tell.
     """
-    client = PodResourcesClient(socket)
-    try:
+    with closing(PodResourcesClient(socket)) as client:
         listed = pods_in(client.listed())
-    finally:
-        client.close()
     uids, held = {(pod.namespace, pod.name): uid for uid, pod in pods.items()}, dict[str, dict[str, frozenset[str]]]()
     for pod in listed:
         for container in pod.containers if (pod.namespace, pod.name) in uids else ():

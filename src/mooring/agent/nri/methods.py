@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from enum import Enum
 from typing import TypeAlias, TypeVar
@@ -86,11 +87,10 @@ def substitute(method: str, payload: bytes) -> Substitute:
     """Return what to tell the runtime when time is over; a StateChange counts as the event that it carries."""
     if method != "StateChange":
         return _SUBSTITUTES.get(method, Substitute.EMPTY)
-    try:
-        started = parse(messages.StateChangeEventMessage, payload).event == types.Event.START_CONTAINER
-    except UnreadableError:
-        started = False
-    return Substitute.ERROR if started else Substitute.EMPTY
+    with suppress(UnreadableError):
+        if parse(messages.StateChangeEventMessage, payload).event == types.Event.START_CONTAINER:
+            return Substitute.ERROR
+    return Substitute.EMPTY
 
 
 def event_of(
@@ -130,10 +130,9 @@ def container_of(method: str, payload: bytes) -> str:
         return ""
     kind: type[messages.StateChangeEventMessage | messages.ContainerRequestMessage]
     kind = messages.StateChangeEventMessage if method == "StateChange" else messages.ContainerRequestMessage
-    try:
+    with suppress(UnreadableError):
         return parse(kind, payload).container.id
-    except UnreadableError:
-        return ""
+    return ""
 
 
 def runtime_of(message: messages.ConfigureRequestMessage) -> types.Runtime:
@@ -272,15 +271,13 @@ def provisional(method: str, payload: bytes) -> bytes | None:
 
     Configure gets every event, Synchronize no update. The runtime calls neither a second time.
     """
-    try:
+    with suppress(UnreadableError):
         if method == "Configure":
             events = subscription(frozenset(types.Event), runtime_of(parse(messages.ConfigureRequestMessage, payload)))
             return messages.ConfigureResponseMessage(events=events).SerializeToString()
         if method == "Synchronize":
             more = parse(messages.SynchronizeRequestMessage, payload).more
             return messages.SynchronizeResponseMessage(more=more).SerializeToString()
-    except UnreadableError:
-        return None
     return None
 
 

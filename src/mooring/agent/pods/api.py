@@ -124,12 +124,8 @@ class APIPods:
     def listed(self, pages: Iterator[list[msgspec.Raw]]) -> None:
         """Learn everything that there is."""
         items = [mapping_of(item) for page in pages for item in page]
-        pods: dict[str, Pod] = {}
         self._wanted = {}
-        for item in items:
-            pod = self._converted(item)
-            if pod is not None:
-                pods[pod.uid] = pod
+        pods = {pod.uid: pod for pod in map(self._converted, items) if pod is not None}
         self._pods.replace_all(pods)
         self._unusable = {uid: text for uid, text in self._unusable.items() if uid not in pods}
 

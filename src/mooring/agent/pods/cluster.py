@@ -153,11 +153,10 @@ class StaticPods:
     def _read(self, file: Path) -> Pod | None:
         try:
             return self._pod_in(file)
-        except InputError as error:
-            self._report(Finding("warning", shown(file), f"no static pod is read from it: {error}"))
-        except (OSError, ValueError) as error:
-            self._report(Finding("warning", shown(file), f"no static pod is read from it: {open_problem(error)}"))
-        return None
+        except (InputError, OSError, ValueError) as error:
+            problem = str(error) if isinstance(error, InputError) else open_problem(error)
+            self._report(Finding("warning", shown(file), f"no static pod is read from it: {problem}"))
+            return None
 
     def _pod_in(self, file: Path) -> Pod:
         with file.open("rb") as stream:
@@ -244,14 +243,12 @@ class NoCluster:
                 "taint", "the node gets no taint, so pods are scheduled to it while the agent is not running"
             )
 
-    def wait_until_tried(self, patience: float) -> bool:
+    def wait_until_tried(self, _patience: float) -> bool:
         """Do nothing."""
-        del patience
         return True
 
-    def stop(self, patience: float) -> None:
+    def stop(self, _patience: float) -> None:
         """Do nothing."""
-        del patience
 
     def _report_once(self, what: str, message: str) -> None:
         if what not in self._reported and len(self._reported) < 1000:

@@ -206,9 +206,8 @@ def end_missing_sandboxes(
         sandbox_ids: where neither the sandbox nor a container of it has a control group.
         observer: receives the engine's facts, for metrics.
     """
-    making = {
-        one.sandbox_id for one in state.containers.values() if one.phase is Phase.CREATING and not one.is_doubtful
-    }
+    # One that was being made when the connection ended, and that the runtime does not list, may never come.
+    making = {one.sandbox_id for one in state.containers.values() if one.phase is Phase.CREATING and not one.unlisted}
     after = state
     effects: list[Effect] = []
     for sandbox_id in sandbox_ids:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from mooring.agent.effects import (
     AgentReport,
@@ -56,6 +57,8 @@ class Refused:
 
     text: str
     """``REASON: message``, the kubelet's where it is the engine that refuses."""
+    updates: ClassVar[tuple[ContainerUpdate, ...]] = ()
+    """An error carries none."""
 
     @staticmethod
     def of(rejection: Rejection) -> Refused:
@@ -254,11 +257,7 @@ def outcome(
     verified at PostUpdateContainer. The files of containers follow their CPUs.
     """
     answer = answer or Accepted()
-    updated = (
-        frozenset(one.container_id for one in answer.updates)
-        if isinstance(answer, Accepted | Adjusted)
-        else frozenset()
-    )
+    updated = frozenset(one.container_id for one in answer.updates)
     due = tuple(
         one.id for one in after.containers.values() if one.id in before.unverified - updated and one.phase in HAS_CGROUP
     )

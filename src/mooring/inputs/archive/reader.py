@@ -122,12 +122,10 @@ class NodeArchive:
         Raises:
             InputError: the archive holds none that can be understood.
         """
-        described = self._data(MACHINE_INFO)
-        if described is not None:
+        if (described := self._data(MACHINE_INFO)) is not None:
             info = parse_machine_info(described, f"{self.tree.name}: {MACHINE_INFO}").info
             return Machine(self.title, info)
-        described = self._data(NODE_TOPOLOGY)
-        if described is not None:
+        if (described := self._data(NODE_TOPOLOGY)) is not None:
             return replace(machine_in(described, f"{self.tree.name}: {NODE_TOPOLOGY}"), name=self.title)
         if not self.tree.is_dir("sys"):
             remedy = "collect it again where sysfs is, or name another machine with --machine"

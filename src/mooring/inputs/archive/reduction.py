@@ -72,12 +72,8 @@ def reduced_configuration(content: Mapping[str, Any]) -> dict[str, Any]:
     inner = content.get(CONFIGZ)
     fields = inner if isinstance(inner, dict) else content
     kept: dict[str, Any] = {"apiVersion": fields.get("apiVersion", API_VERSION), "kind": KIND}
-    for name in sorted(_KEPT & fields.keys()):
-        kept[name] = fields[name]
-    for name in fields:
-        if name not in KNOWN and len(name) <= _LONGEST_NAME:
-            kept[name] = None
-    return kept
+    kept |= {name: fields[name] for name in sorted(_KEPT & fields.keys())}
+    return kept | {name: None for name in fields if name not in KNOWN and len(name) <= _LONGEST_NAME}
 
 
 def reduced_pods(documents: Iterable[object], node: str = "") -> list[dict[str, Any]]:

@@ -164,7 +164,9 @@ class APIServerAdmission:
             InputError: the API server refuses it.
         """
         spec = found.content.get("spec")
-        if not isinstance(spec, dict) or is_stored(found.content):
+        # A pod that comes from the API server has a status or a uid: admission has seen it.
+        is_stored = found.content.get("status") or part_at(found.content, "metadata").get("uid")
+        if not isinstance(spec, dict) or is_stored:
             return pod_from_object(with_allocated(found.content), source=source, gates=gates)
         spec = self._injected(spec, found)
         _, namespace, _ = _metadata(found.content)
@@ -274,11 +276,6 @@ class APIServerAdmission:
 
 _PARTS: Final = ("containers", "initContainers")
 _AMOUNTS: Final = ("requests", "limits")
-
-
-def is_stored(content: Mapping[str, Any]) -> bool:
-    """Tell whether a pod comes from the API server: admission has seen it."""
-    return bool(content.get("status") or part_at(content, "metadata").get("uid"))
 
 
 def _metadata(content: Mapping[str, Any]) -> tuple[str, str, dict[str, str]]:

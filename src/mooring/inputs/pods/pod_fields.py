@@ -297,8 +297,6 @@ def check_names(names: Collection[str]) -> None:
     Raises:
         InputError: they do.
     """
-    if len(set(names)) == len(names):
-        return
     seen: set[str] = set()
     for name in names:
         if name in seen:

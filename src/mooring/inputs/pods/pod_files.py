@@ -22,7 +22,7 @@ from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.launched_pods import with_instance_types
 from mooring.inputs.pods.pod_fields import LABEL, SUBDOMAIN, check_containers_fit, check_name
 from mooring.inputs.pods.pods import DEFAULT_GATES
-from mooring.inputs.pods.workloads import NO_PATHS, OtherObject, PodObject, TemplatePaths, pod_objects
+from mooring.inputs.pods.workloads import NO_PATHS, OtherObject, PodObject, TemplatePaths, is_of_kubernetes, pod_objects
 from mooring.lazy import dataclass, replace
 
 MOST_PODS = 100_000
@@ -349,7 +349,7 @@ def _without_pods(others: Sequence[OtherObject]) -> Iterator[Finding]:
     """Yield a finding for objects without pods, for those that an operator may make pods of, and for Helm's hooks."""
     kinds: dict[str, dict[str, list[str]]] = {}
     for one in (one for one in others if one.kind not in READ_ELSEWHERE):
-        reason = _HOOKS if one.hook else "" if one.is_of_kubernetes else _NO_TEMPLATE
+        reason = _HOOKS if one.hook else "" if is_of_kubernetes(one.content) else _NO_TEMPLATE
         kinds.setdefault(reason, {}).setdefault(one.kind, []).append(one.name)
     for reason, found in kinds.items():
         why = f": {reason.format(next(iter(found)))}" if reason else ""

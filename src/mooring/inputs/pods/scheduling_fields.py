@@ -90,15 +90,6 @@ def taints_at(content: Mapping[str, Any]) -> tuple[Taint, ...]:
     return tuple(each_at(content, "taints", taint_of))
 
 
-def tolerations_at(spec: Mapping[str, Any]) -> tuple[Toleration, ...]:
-    """Return the tolerations of a pod's specification.
-
-    Raises:
-        InputError: the API server refuses one.
-    """
-    return tuple(each_at(spec, "tolerations", _toleration))
-
-
 def _toleration(content: Mapping[str, Any]) -> Toleration:
     given = {name: value for name, value in content.items() if value not in (None, "")}
     key, operator = text_at(given, "key"), reading.choice_at(given, "operator", TolerationOperator.EQUAL)
@@ -249,7 +240,7 @@ def scheduling_fields(spec: Mapping[str, Any]) -> SchedulingFields:
         tuple(sorted(reading.texts_at(spec, "nodeSelector").items())) if spec.get("nodeSelector") else (),
         terms,
         wished,
-        tolerations_at(spec),
+        tuple(each_at(spec, "tolerations", _toleration)),
         tuple(ignored),
         frozenset(_features_needed(spec)),
     )

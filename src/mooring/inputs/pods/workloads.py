@@ -97,11 +97,6 @@ class OtherObject:
     hook: str = ""
     """The Helm hooks that alone run its pods, such as ``test``."""
 
-    @property
-    def is_of_kubernetes(self) -> bool:
-        """Whether the kind is of Kubernetes itself, so that it is known to have no pods."""
-        return _is_of_kubernetes(self.content)
-
 
 def pod_objects(content: object, paths: TemplatePaths = NO_PATHS) -> Iterator[PodObject | OtherObject]:
     """Yield the pods, templates and other objects of a document, in the order in which they stand there.
@@ -168,7 +163,7 @@ def _found(content: Mapping[str, Any], field: str, kind: str, paths: TemplatePat
                 yield PodObject(
                     "SparkApplicationSpec", described, path, pod, f"{path}.{role}", pods, role, launched=kind
                 )
-    elif not _is_of_kubernetes(content):
+    elif not is_of_kubernetes(content):
         for one in templates_in(content, is_pod_template):
             if one.pods is None:
                 with within(one.path):
@@ -197,7 +192,7 @@ def _group(content: Mapping[str, Any]) -> str:
     return text_at(content, "apiVersion").rpartition("/")[0]
 
 
-def _is_of_kubernetes(content: Mapping[str, Any]) -> bool:
+def is_of_kubernetes(content: Mapping[str, Any]) -> bool:
     """Tell whether an object is of an API group of Kubernetes itself, or of none.
 
     Custom kinds have a domain in their group; Kubernetes reserves ``k8s.io`` and gives its subprojects ``x-k8s.io``.
