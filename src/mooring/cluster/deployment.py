@@ -39,6 +39,7 @@ SIDES: Final = {
 """Name of a certificate -> its use; the Secret is called ``NAME-tls``."""
 CERTIFICATE_TIME: Final = timedelta(days=90)
 AUTHORITY_TIME: Final = timedelta(days=3650)
+_MERGE: Final = {"Content-Type": "application/merge-patch+json"}
 _EARLIER: Final = timedelta(minutes=5)
 """For clocks that are behind."""
 
@@ -55,7 +56,6 @@ def renew_secrets(cluster: Cluster, namespace: str, now: datetime) -> list[str]:
         ClusterError: the API server refuses or does not answer; 409 when another job wrote at the same time.
     """
     path = f"api/v1/namespaces/{namespace}/secrets"
-    headers = {"Content-Type": "application/merge-patch+json"}
     versions, found = {}, {}
     for name in (AUTHORITY, *(f"{side}-tls" for side in SIDES)):
         secret = asked_json(cluster.http, "GET", f"{path}/{name}")
@@ -65,7 +65,7 @@ def renew_secrets(cluster: Cluster, namespace: str, now: datetime) -> list[str]:
     for name, content in changed.items():
         data = {file: b64encode(value).decode() for file, value in content.items()}
         patch = {"metadata": {"resourceVersion": versions[name]}, "data": data}
-        asked(cluster.http, "PATCH", f"{path}/{name}", json=patch, headers=headers)
+        asked(cluster.http, "PATCH", f"{path}/{name}", json=patch, headers=_MERGE)
     return list(changed)
 
 
@@ -285,9 +285,8 @@ def leave(cluster: Cluster, namespace: str, patience: float, *, wait: Callable[[
         MooringError: some node was not left in time.
     """
     path = f"apis/apps/v1/namespaces/{namespace}/daemonsets/{DAEMON_SET}"
-    headers = {"Content-Type": "application/merge-patch+json"}
     patch = leaving_patch(asked_json(cluster.http, "GET", path))
-    state = asked_json(cluster.http, "PATCH", path, json=patch, headers=headers)
+    state = asked_json(cluster.http, "PATCH", path, json=patch, headers=_MERGE)
     waited = 0.0
     while not has_left(state):
         if waited >= patience:

@@ -121,18 +121,10 @@ class Controller:
     @staticmethod
     def of_pod(arrival: PodArrival) -> Controller:
         """Return the controller of a pod that exists already, and that it alone creates anew."""
-        made = Controller(
-            Workload(
-                arrival.name,
-                ControllerKind.DEPLOYMENT,
-                arrival.asked,
-                arrival.at,
-                runs=arrival.runs,
-                leaves=arrival.leaves,
-                alone=True,
-            )
-        )
-        made._slots[0], made._at[arrival.name], made._fresh = _Slot(_SlotState.CREATED, 1), 0, 1
+        name, kind = arrival.name, ControllerKind.DEPLOYMENT
+        workload = Workload(name, kind, arrival.asked, arrival.at, runs=arrival.runs, leaves=arrival.leaves, alone=True)
+        made = Controller(workload)
+        made._slots[0], made._at[name], made._fresh = _Slot(_SlotState.CREATED, 1), 0, 1
         return made
 
     @property

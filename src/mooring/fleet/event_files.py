@@ -169,9 +169,8 @@ class _Reader:
                 with reading.within("set"):
                     for text in texts:
                         config = config_field(text, release or member.group.mooring.release.name).changed(config)
-                found = self._restarts[key] = Restart(
-                    config if texts else None, release_of(release, "release") if release else None
-                )
+                chosen = release_of(release, "release") if release else None
+                found = self._restarts[key] = Restart(config if texts else None, chosen)
             self._configs[member.name] = found.kubelet or before
             return found
         if action == _TAINT:
@@ -220,8 +219,6 @@ def recorded_arrivals(path: str, kinds: Kinds, findings: list[str]) -> list[PodA
                     refused += not one.admitted
                 case Remove(uid) if uid in found:
                     found[uid] = replace(found[uid], runs=max(one.at - begins - found[uid].at, 0.0))
-                case _:
-                    pass
     if refused:
         findings.append(f"{plural(refused, 'pod')} that a kubelet refused are left out")
     return list(found.values())

@@ -149,12 +149,8 @@ class _Reading:
             for one in found
             for name in (*one.asked.fields.ignored, *one.asked.relations.ignored)
         )
-        cluster = NodeCluster(
-            self._objects.source,
-            tuple(groups),
-            (*self._objects.unread, *self._findings(len(pods[""]), ignored)),
-            now=now,
-        )
+        findings = (*self._objects.unread, *self._findings(len(pods[""]), ignored))
+        cluster = NodeCluster(self._objects.source, tuple(groups), findings, now=now)
         return LiveCluster(cluster, pods, protected_pods(self._objects.of(BUDGET), self._objects.source))
 
     def _pods_of(self, node: str, gates: PodGates) -> tuple[LivePod, ...]:

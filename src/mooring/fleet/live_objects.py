@@ -197,25 +197,18 @@ def machine_of_node(node: NodeObject, named: Sequence[NamedMachine]) -> Machine 
     Raises:
         InputError: the node has another number of CPUs than the machine of its kind.
     """
-    chosen = next((one.machine for one in named if one.is_of(node)), None)
+    machine = next((one.machine for one in named if one.is_of(node)), None)
     cpus = node.capacity.get("cpu", 0) // 1000
-    if chosen is not None:
-        _check_cpus(node, chosen, cpus)
-        return chosen
-    kind = instance_types().get(instance_type(node))
-    if kind is None:
-        return None
-    # A core of an instance may have one thread where simultaneous multithreading is switched off.
-    threads = 1 if cpus == int(kind["cores"]) else kind["threads"]
-    numa, told = int(kind["numa"]), node.capacity.get("memory", 0)
-    memory = f"{told // (_KIB * numa) * numa}Ki" if told else kind["memory"]
-    shape = f"sockets={kind['sockets']} numa={numa} cores={kind['cores']} threads={threads}"
-    machine = parse_compact(f"{shape} memory={memory}")
-    _check_cpus(node, machine, cpus)
-    return machine
-
-
-def _check_cpus(node: NodeObject, machine: Machine, cpus: int) -> None:
+    if machine is None:
+        kind = instance_types().get(instance_type(node))
+        if kind is None:
+            return None
+        # A core of an instance may have one thread where simultaneous multithreading is switched off.
+        threads = 1 if cpus == int(kind["cores"]) else kind["threads"]
+        numa, told = int(kind["numa"]), node.capacity.get("memory", 0)
+        memory = f"{told // (_KIB * numa) * numa}Ki" if told else kind["memory"]
+        shape = f"sockets={kind['sockets']} numa={numa} cores={kind['cores']} threads={threads}"
+        machine = parse_compact(f"{shape} memory={memory}")
     if cpus and machine.info.num_cores != cpus:
         raise InputError(
             f"has {cpus} CPUs, and the machine of its kind {machine.info.num_cores}",
@@ -223,6 +216,7 @@ def _check_cpus(node: NodeObject, machine: Machine, cpus: int) -> None:
             field="status.capacity.cpu",
             remedy=f"name its machine: --machine {instance_type(node) or 'LABEL=VALUE'}:MACHINE",
         )
+    return machine
 
 
 def devices_of_node(node: NodeObject, machine: Machine) -> Mapping[str, tuple[Device, ...]]:

@@ -233,9 +233,8 @@ def _binding(figures: Figures) -> str:
 def comparison_document(work: str, figures: Sequence[Figures]) -> FleetComparisonDocument:
     """Return the document of a comparison; the best variant is the first of the ranking."""
     best = ranked(figures)
-    return FleetComparisonDocument(
-        work=work, trials=[one.trial for one in figures], best=best[0].variant if best else ""
-    )
+    trials = [one.trial for one in figures]
+    return FleetComparisonDocument(work=work, trials=trials, best=best[0].variant if best else "")
 
 
 def sizes_document(work: str, sizes: Sequence[Size]) -> FleetComparisonDocument:

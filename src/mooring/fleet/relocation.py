@@ -124,10 +124,9 @@ def _distributed(nodes: Nodes, question: FitQuestion, replicas: int, seed: int) 
     while len(placed) < replicas and tries <= len(nodes.at):
         node = scheduler.choose(question.asked).node
         tries = tries + 1 if node is None else 0
-        if node is None:
-            continue
-        nodes.admit(node, question.asked)
-        placed.append(node)
+        if node is not None:
+            nodes.admit(node, question.asked)
+            placed.append(node)
     for node in placed:
         nodes.table.remove(node, question.asked)
     nodes.at[:] = before

@@ -43,9 +43,8 @@ _LEFT_ALONE = {
 def fit_parts(answer: parts.FleetFitDocument, question: FitQuestion, nodes: int) -> Iterator[RenderableType]:
     """Yield what fits, and what to move for the rest."""
     yield from head(answer.cluster, plural(nodes, "node"), answer.assumed)
-    yield Text("")
     count = "All" if answer.fits_now >= answer.replicas else f"{answer.fits_now} of"
-    yield Text(f"{count} {plural(answer.replicas, 'replica')} of {clean(answer.of)} fit now.", "bold")
+    yield from section(f"{count} {plural(answer.replicas, 'replica')} of {clean(answer.of)} fit now.")
     if answer.now:
         table, by_count = new_table("replicas", "nodes", "", right=(0, 1)), defaultdict[int, list[str]](list)
         for name, replicas in sorted(answer.now.items()):
@@ -112,14 +111,13 @@ _MOST_ROWS = 30
 def drain_parts(answer: parts.FleetDrainDocument, nodes: int) -> Iterator[RenderableType]:
     """Yield what becomes of the pods of drained nodes."""
     yield from head(answer.cluster, plural(nodes, "node"), answer.assumed)
-    yield Text("")
     leaving = [one for one in answer.pods if one.outcome != STAYS]
     failed = [one for one in leaving if one.outcome in FAILURES]
     drained = f"drain of {named(answer.nodes)}"
     if not failed:
-        yield Text(f"The {drained} moves {plural(len(leaving), 'pod')}; all find a place.", "bold")
+        yield from section(f"The {drained} moves {plural(len(leaving), 'pod')}; all find a place.")
     else:
-        yield Text(f"The {drained}: no place for {len(failed)} of {plural(len(leaving), 'pod')}.", "bold")
+        yield from section(f"The {drained}: no place for {len(failed)} of {plural(len(leaving), 'pod')}.")
     yield from _pods(leaving)
     yield from _failures(failed)
     staying = len(answer.pods) - len(leaving)
@@ -131,12 +129,11 @@ def drain_parts(answer: parts.FleetDrainDocument, nodes: int) -> Iterator[Render
 def upgrade_parts(answer: parts.FleetUpgradeDocument, nodes: int) -> Iterator[RenderableType]:
     """Yield what becomes of nodes and pods."""
     yield from head(answer.cluster, plural(nodes, "node"), answer.assumed)
-    yield Text("")
     turns = max((one.turn for one in answer.nodes), default=0)
     failed = [one for one in answer.pods if one.outcome in FAILURES]
     said = "every pod runs in the end" if not failed else f"no place for {plural(len(failed), 'pod')}"
-    yield Text(f"Upgrade of {plural(len(answer.nodes), 'node')} in {plural(turns, 'turn')}: {said}.", "bold")
-    yield Padding(_nodes(answer.nodes), INDENT)
+    heading = f"Upgrade of {plural(len(answer.nodes), 'node')} in {plural(turns, 'turn')}: {said}."
+    yield from section(heading, _nodes(answer.nodes))
     if answer.pods:
         yield from section("Pods that lose their node")
         yield from _pods(answer.pods)

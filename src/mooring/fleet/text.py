@@ -54,9 +54,7 @@ def fleet_parts(answer: FleetDocument, result: Simulation, *, wide: bool) -> Ite
     yield from head(answer.cluster, f"{counts} in {ends}, {answer.strategy}", answer.assumed)
     if answer.cut_short:
         yield Text(f"cut short after {ends}: pods that come later are not counted", "bold")
-    yield Text("")
-    yield Text(_headline(answer.pods), "bold")
-    yield Padding(_fates(answer), INDENT)
+    yield from section(_headline(answer.pods), _fates(answer))
     table = new_table("group", "nodes", "admitted", "refused", "causes", right=(1, 2, 3))
     groups = sorted(answer.groups, key=lambda one: (-sum(one.refused.values()), -one.admitted))
     shown = groups if wide else groups[:_MOST_GROUPS]

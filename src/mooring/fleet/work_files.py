@@ -250,26 +250,19 @@ def _of_line(line: str, number: int, kinds: Kinds, known: dict[bytes, PodDemand]
         return
     described = reading.mapping_at(content, "pod")
     metadata = reading.mapping_at(described, "metadata")
-    name = (
-        f"{reading.text_at(metadata, 'namespace') or 'default'}/{reading.text_at(metadata, 'name') or f'line-{number}'}"
-    )
+    name, owner = reading.text_at(metadata, "name") or f"line-{number}", reading.text_at(content, "owner")
+    place = f"{reading.text_at(metadata, 'namespace') or 'default'}/{name}"
     # Replicas are read once: name and uid decide nothing.
     parts = described.get("spec"), metadata.get("annotations"), metadata.get("labels"), metadata.get("namespace")
     key = msgspec.json.encode(parts)
     if key not in known:
-        named = {**described, "metadata": {**metadata, "name": reading.text_at(metadata, "name") or f"line-{number}"}}
+        named = {**described, "metadata": {**metadata, "name": name}}
         with reading.within("pod"):
             known[key] = kinds.of(pod_from_object(named, source=""), described)
     count = _few(content, 1)
     for index in range(count):
-        yield PodArrival(
-            name if count == 1 else f"{name}-{index}",
-            known[key],
-            times["at"] or 0.0,
-            times["runs"],
-            times["leaves"],
-            reading.text_at(content, "owner"),
-        )
+        own = place if count == 1 else f"{place}-{index}"
+        yield PodArrival(own, known[key], times["at"] or 0.0, times["runs"], times["leaves"], owner)
 
 
 def _few(content: Mapping[str, Any], default: int) -> int:

@@ -102,7 +102,8 @@ class KubeletSource:
         self._socket, self._names, self._clock, self._pause = socket, names, clock, pause
         self._born: tuple[int, int] | None = None
         self._born = self._birth()
-        self._starts = 1
+        self.starts = 1
+        """How often the kubelet has started since it was observed first, that time included; from its socket."""
         self._again = 0.0
         self._facts: NodeFacts | None = None
         self._kind: NodeKind | str = ""
@@ -115,21 +116,13 @@ class KubeletSource:
         self._seen: Observation | None = None
 
     @property
-    def starts(self) -> int:
-        """How often the kubelet has started since it was observed first, that time included; from its socket."""
-        return self._starts
-
-    @property
     def facts(self) -> NodeFacts:
         """Machine and configuration, as they are now known.
 
         Raises:
             InputError: they cannot be read.
         """
-        self._check_restart()
-        if self._facts is None:
-            raise AssertionError("facts are loaded by the check")
-        return self._facts
+        return self._check_restart()
 
     def observe(self) -> Observation | None:
         """Return what there is now; the same object while nothing has changed.
@@ -139,7 +132,7 @@ class KubeletSource:
             PodResourcesError: the kubelet does not answer.
             UnsettledError: files and API contradict each other.
         """
-        self._check_restart()
+        facts = self._check_restart()
         # What changes when a file is replaced, without reading any.
         marks, now = tuple(file_mark(self._root / name) for name in _FILES), self._clock()
         if self._seen is not None and marks == self._marks and now - self._listed < _LISTING:
@@ -147,19 +140,19 @@ class KubeletSource:
         reading, pods = self._settled()
         self._marks, self._listed = marks, now
         if self._seen is None or reading != self._reading:
-            self._reading, self._seen = reading, self._observation(reading, pods)
+            self._reading, self._seen = reading, self._observation(facts, reading, pods)
             self._asked = 0
         elif self._names is not None and self._asked < ASKING and not all(key.uid for key in self._seen.state.pods):
             # The API server's memory may be a little behind the kubelet's.
             self._asked += 1
-            again = self._observation(reading, pods)
+            again = self._observation(facts, reading, pods)
             self._seen = self._seen if again == self._seen else again
         return self._seen
 
-    def _check_restart(self) -> None:
+    def _check_restart(self) -> NodeFacts:
         born, now = self._birth(), self._clock()
         if self._facts is not None and born == self._born and now < self._again:
-            return
+            return self._facts
         facts = self._load()
         if self._facts is None or born != self._born:
             self._again = now + REGISTERING
@@ -167,11 +160,12 @@ class KubeletSource:
             # The running kubelet knows nothing of a configuration that was written since its start.
             facts = replace(self._facts, mooring=replace(self._facts.mooring, release=facts.mooring.release))
             self._again = math.inf
-        self._starts += self._facts is not None and born != self._born
+        self.starts += self._facts is not None and born != self._born
         self._born = born
         if facts != self._facts:
             self._facts, self._digest = facts, digest_of(facts)
             self._kind, self._seen, self._started = kind_of(self._digest, facts), None, None
+        return facts
 
     def _birth(self) -> tuple[int, int] | None:
         """Return what tells one socket from the next of the same name; while there is none, what told the last."""
@@ -210,9 +204,7 @@ class KubeletSource:
             self._started = files, _started(self._kind, files)
         return self._started[1]
 
-    def _observation(self, reading: _Reading, pods: tuple[ListedPod, ...]) -> Observation:
-        if self._facts is None:
-            raise AssertionError("facts are loaded before anything is read")
+    def _observation(self, facts: NodeFacts, reading: _Reading, pods: tuple[ListedPod, ...]) -> Observation:
         files, record, _, devices = reading
         kubelet, held = self._start(files), held_devices(record)
         keys = named(pods, _sets(kubelet), held, {})
@@ -226,9 +218,9 @@ class KubeletSource:
             if one.uid not in listed and "" not in listed:
                 left.setdefault(one.uid, {}).setdefault(one.container, {})[one.resource] = one.ids
         if isinstance(kubelet, str):
-            return Observation(self._facts, state, None, kubelet, left)
+            return Observation(facts, state, None, kubelet, left)
         running = with_running_pods(kubelet.with_devices(state.devices), state, {})
-        return Observation(self._facts, state, running.node, left=left)
+        return Observation(facts, state, running.node, left=left)
 
 
 def _started(kind: NodeKind | str, files: StateTexts) -> Kubelet | str:

@@ -61,12 +61,7 @@ on it those that can go at any moment."""
 
 
 def after_sequences(
-    digest: str,
-    base: Kubelet,
-    leaving: Collection[str],
-    pending: Sequence[Pod],
-    most: int = MOST_SEQUENCES,
-    steps: Steps | None = None,
+    digest: str, base: Kubelet, leaving: Collection[str], pending: Sequence[Pod], steps: Steps | None = None
 ) -> tuple[Kubelet, ...] | None:
     """Return every node that the state can have become, without those that are equal; None when there are too many.
 
@@ -78,13 +73,12 @@ def after_sequences(
         leaving: uids of pods that are deleted or have finished: each is there still, or gone again, or was never
             admitted.
         pending: pods bound since, in the order in which the node gets to see them.
-        most: sequences followed at once.
         steps: known from the time before.
     """
     steps = steps or Steps()
     tied = frozenset(uid for uid in leaving if uid in base.node.active and holds(base.node, uid) is not None)
-    found = _with_departures(digest, [(base, tied)], most, steps)
-    if len(found) > most:
+    found = _with_departures(digest, [(base, tied)], steps)
+    if len(found) > MOST_SEQUENCES:
         return None
     for pod in pending:
         later: list[_EventSequence] = []
@@ -94,8 +88,8 @@ def after_sequences(
             later.append((after, tied | {pod.uid} if leaves else tied))
             if leaves or is_unsure:
                 later.append((kubelet, tied))
-        found = _with_departures(digest, later, most, steps)
-        if len(found) > most:
+        found = _with_departures(digest, later, steps)
+        if len(found) > MOST_SEQUENCES:
             return None
     return tuple(kubelet for kubelet, _ in found)
 
@@ -122,7 +116,7 @@ def _with_arrived(kubelet: Kubelet, pod: Pod) -> tuple[Kubelet, bool, bool]:
     return after, holds_some, holds_some and refused is not None
 
 
-def _with_departures(digest: str, begun: Iterable[_EventSequence], most: int, steps: Steps) -> list[_EventSequence]:
+def _with_departures(digest: str, begun: Iterable[_EventSequence], steps: Steps) -> list[_EventSequence]:
     """Return the sequences without equal ones, and those in which any of the leaving pods are gone."""
 
     def identity(sequence: _EventSequence) -> object:
@@ -135,7 +129,7 @@ def _with_departures(digest: str, begun: Iterable[_EventSequence], most: int, st
         known.setdefault(identity(sequence), sequence)
     found = list(known.values())
     position = 0
-    while position < len(found) and len(found) <= most:
+    while position < len(found) and len(found) <= MOST_SEQUENCES:
         kubelet, leaving = found[position]
         position += 1
         for uid in sorted(leaving):

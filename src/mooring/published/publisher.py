@@ -33,7 +33,6 @@ from mooring.service.following import pause_before
 
 LOOKING: Final = 0.25
 """Seconds between two looks at the source."""
-_SUBJECT: Final = "publisher"
 _PREFIX = "mooring_publish"
 
 
@@ -120,10 +119,10 @@ class Publisher:
             self._pace = self._pace.failed(self._clock(), self._node, error)
             self.counts.failures += 1
             if message := self._pace.complaint(f"{self._node} is not published", error):
-                self._report(Finding("warning", _SUBJECT, message))
+                self._tell("warning", message)
         else:
             if self._pace.failures:
-                self._report(Finding("info", _SUBJECT, f"{self._node} is published again"))
+                self._tell("info", f"{self._node} is published again")
             if self._pace.first is not None:
                 self.counts.bursts += 1
                 self.counts.burst_cpu += self._spent + self._cpu() - begun
@@ -140,6 +139,9 @@ class Publisher:
         """Close the way to the API server."""
         self._cluster.close()
 
+    def _tell(self, severity: str, message: str) -> None:
+        self._report(Finding(severity, "publisher", message))
+
     def _observe(self, now: float) -> None:
         begun = self._cpu()
         try:
@@ -149,12 +151,10 @@ class Publisher:
             self.counts.blind += 1
             self._resume_at = now + pause_before(self._blind, self._node)
             if self._blind == 2 or self._blind % 20 == 0:
-                self._report(
-                    Finding("warning", _SUBJECT, f"the node cannot be observed (attempt {self._blind}): {error}")
-                )
+                self._tell("warning", f"the node cannot be observed (attempt {self._blind}): {error}")
             return
         if self._blind >= 2:
-            self._report(Finding("info", _SUBJECT, "the node is observed again"))
+            self._tell("info", "the node is observed again")
         self._blind = 0
         if seen is not None and seen is not self._seen:
             self._take(seen)
@@ -163,8 +163,7 @@ class Publisher:
 
     def _take(self, seen: Observation) -> None:
         if seen.problem and (self._seen is None or self._seen.problem != seen.problem):
-            message = f"available amounts are not published: {seen.problem}"
-            self._report(Finding("warning", _SUBJECT, message))
+            self._tell("warning", f"available amounts are not published: {seen.problem}")
         self._seen = seen
         self._sequence += 1
         self.counts.changes += 1
@@ -177,11 +176,7 @@ class Publisher:
             wake(self._cluster.http, self._node, self._sequence)
         except ClusterError as error:
             self._waking = self._waking.failed(now)
-            self._report(
-                Finding(
-                    "warning", _SUBJECT, f"the annotation that has waiting pods tried again is not written: {error}"
-                )
-            )
+            self._tell("warning", f"the annotation that has waiting pods tried again is not written: {error}")
         else:
             self._waking = self._waking.done(now)
             self.counts.wakes += 1
@@ -209,9 +204,7 @@ class Publisher:
             if error.code != httpx2.codes.NOT_FOUND:
                 raise
             if not self._without_topology:
-                self._report(
-                    Finding("info", _SUBJECT, "the cluster has no NodeResourceTopology v1alpha2; none is written")
-                )
+                self._tell("info", "the cluster has no NodeResourceTopology v1alpha2; none is written")
             self._without_topology = True
         else:
             self._without_topology = False
@@ -309,14 +302,9 @@ class PublisherThread:
         )
         self._thread.start()
 
-    @property
-    def counts(self) -> PublisherCounts:
-        """What has been done."""
-        return self._publisher.counts
-
     def metrics(self) -> str:
         """Return the counts in the text format of Prometheus."""
-        return self.counts.text().decode()
+        return self._publisher.counts.text().decode()
 
     def stop(self, patience: float) -> None:
         """End the thread, and wait for it for some seconds."""

@@ -91,10 +91,6 @@ class Plugin:
             opened.callback(self._served(place, messages.REGISTRATION_SERVICE, methods))
             self._closing = opened.pop_all()
 
-    def is_registered(self) -> bool:
-        """Tell whether the kubelet has taken the driver."""
-        return self.registered.is_set()
-
     def close(self) -> None:
         """Stop serving and remove the sockets' names."""
         self._closing.close()
@@ -216,7 +212,7 @@ def run_driver(asked: DriverOptions) -> None:
         registry = asked.kubelet_root / "plugins_registry"
         plugin = Plugin(driver, plugin_folder, registry, metrics, device_health)
         opened.callback(plugin.close)
-        health.is_registered = plugin.is_registered
+        health.is_registered = plugin.registered.is_set
         if asked.health is not None:
             pages = {"/healthz": health.page, "/readyz": health.page, "/metrics": metrics.page}
             opened.callback(serve_tcp(asked.health, pages).close)

@@ -95,8 +95,8 @@ class ClaimView:
             self._claims = {key: one for key, one in self._claims.items() if key in kept}
             self._reported &= kept
 
-    def put_class(self, content: Mapping[str, Any]) -> str:
-        """Take a DeviceClass, and return its name.
+    def put_class(self, content: Mapping[str, Any]) -> None:
+        """Take a DeviceClass.
 
         Raises:
             InputError: it cannot be understood.
@@ -111,7 +111,6 @@ class ClaimView:
         driver = found[1] if found else ""
         with self._lock:
             self._drivers[name] = driver
-        return name
 
     def drop_class(self, name: str) -> None:
         """Forget a class."""

@@ -20,13 +20,7 @@ from mooring.cluster.extender.claims import ClaimView
 from mooring.cluster.extender.deciding import Decider, NodeVerdict
 from mooring.cluster.extender.options import ExtenderOptions, load_extender_options
 from mooring.cluster.extender.pods import Shapes
-from mooring.cluster.extender.service import (
-    NOT_FOLLOWING,
-    NOT_LEADING,
-    NOT_LISTED,
-    ExtenderMetrics,
-    Service,
-)
+from mooring.cluster.extender.service import NOT_FOLLOWING, NOT_LEADING, NOT_LISTED, ExtenderMetrics, Service
 from mooring.cluster.extender.view import ClusterView
 from mooring.cluster.extender.watches import Report, followers
 from mooring.engine.core.errors import InputError

@@ -15,7 +15,7 @@ from mooring.cluster.extender.view import ClusterView
 from mooring.engine.core.errors import InputError
 from mooring.published.facts_document import facts_of
 from mooring.published.naming import names_of
-from mooring.published.objects import FACTS, GROUP, PLURALS, STATE, VERSION, object_name, state_of
+from mooring.published.objects import FACTS, PATHS, STATE, object_name, state_of
 from mooring.published.possible_kubelets import unjudged
 from mooring.service.apiserver import Cluster, ClusterError
 from mooring.service.following import PODS, Follower, ObjectListener, mapping_of
@@ -157,22 +157,16 @@ def followers(
         report: receives what is the matter with what.
         claims: what is known of claims; None where they do not count.
     """
-    group = f"apis/{GROUP}/{VERSION}"
+    follower = partial(Follower, connect, name="extender")
     of_claims = []
     if claims is not None:
         of_claims = [
-            Follower(connect, f"{_RESOURCE}/deviceclasses", class_listener(claims, report), name="extender"),
-            Follower(connect, f"{_RESOURCE}/resourceclaims", claim_listener(claims, view, report), name="extender"),
+            follower(f"{_RESOURCE}/deviceclasses", class_listener(claims, report)),
+            follower(f"{_RESOURCE}/resourceclaims", claim_listener(claims, view, report)),
         ]
     return [
         *of_claims,
-        Follower(
-            connect,
-            f"{group}/{PLURALS[FACTS]}",
-            facts_listener(view, report),
-            name="extender",
-            is_behind=view.misses_facts,
-        ),
-        Follower(connect, f"{group}/{PLURALS[STATE]}", state_listener(view, report), name="extender"),
-        Follower(connect, PODS, PodListener(view, shapes, report), name="extender"),
+        follower(PATHS[FACTS], facts_listener(view, report), is_behind=view.misses_facts),
+        follower(PATHS[STATE], state_listener(view, report)),
+        follower(PODS, PodListener(view, shapes, report)),
     ]

@@ -39,8 +39,7 @@ from mooring.engine.core.machine import Finding
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.fleet.cluster import NodeAction, NodeCluster, NodeEvent, NodeTaints
 from mooring.published import observation
-from mooring.published.objects import API_VERSION as OURS
-from mooring.published.objects import FACTS, NODE_LABEL, PLURALS, STATE, NodeState, state_document, state_of
+from mooring.published.objects import FACTS, NODE_LABEL, PATHS, STATE, NodeState, state_document, state_of
 from mooring.published.observation import EngineObserver
 from mooring.published.publisher import LOOKING, LiveSource, Publisher
 from mooring.service.apiserver import Cluster, ClusterError, ClusterOnDemand, asked
@@ -329,10 +328,10 @@ class PlayedCluster:
                         conditions = {"gracePeriodSeconds": 0, "preconditions": {"uid": metadata["uid"]}}
                         self._writers.write(metadata["uid"], "DELETE", f"{place}/{metadata['name']}", conditions)
         for name in self.members if self.publishes else ():
-            for kind in (f"{OURS}/{PLURALS[STATE]}", f"{observation.API_VERSION}/{observation.PLURAL}"):
-                self._writers.write(name, "DELETE", f"apis/{kind}/{name}", {})
+            for path in (PATHS[STATE], f"apis/{observation.API_VERSION}/{observation.PLURAL}"):
+                self._writers.write(name, "DELETE", f"{path}/{name}", {})
             facts = urlencode({"labelSelector": f"{NODE_LABEL}={name}"})
-            self._writers.write(name, "DELETE", f"apis/{OURS}/{PLURALS[FACTS]}?{facts}", {})
+            self._writers.write(name, "DELETE", f"{PATHS[FACTS]}?{facts}", {})
         self._writers.settle()
 
     # What passes time.

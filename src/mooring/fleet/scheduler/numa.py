@@ -13,17 +13,20 @@ most_allocated.go, balanced_allocation.go, least_numa.go), with its weight of 1.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import combinations
 from statistics import fmean, variance
 from typing import Any, Final
 
 from mooring.engine.core.pod import ContainerKind, QoS
-from mooring.engine.kubelet.admit import PodShape
+from mooring.engine.kubelet.admit import Memo, PodShape
 from mooring.fleet.scheduler.strategy import NUMAScoring
 from mooring.fleet.states import SharedState
 from mooring.published.observation import zones_of
 
 _BEST: Final = 100
+_MOST_ANSWERS: Final = 100_000
+"""Answers that are kept."""
 _MOST_NODES: Final = 8
 """NUMA nodes that the topology manager allows."""
 _UNKNOWN_DISTANCE: Final = 255
@@ -46,23 +49,17 @@ class NUMAMatch:
             scoring: of the plugin.
         """
         self._scoring = scoring
-        self._zones: dict[bytes, list[Zone]] = {}
-        self._fits: dict[tuple[bytes, bytes], bool] = {}
-        self._scores: dict[tuple[bytes, bytes], int] = {}
+        self._zones: Memo[bytes, list[Zone]] = Memo(_MOST_ANSWERS)
+        self._fits: Memo[tuple[bytes, bytes], bool] = Memo(_MOST_ANSWERS)
+        self._scores: Memo[tuple[bytes, bytes], int] = Memo(_MOST_ANSWERS)
 
     def fits(self, state: SharedState, shape: PodShape) -> bool:
         """Tell whether a node passes the filter."""
-        key = state.key, shape.key
-        if key not in self._fits:
-            self._fits[key] = self._filter(state, shape)
-        return self._fits[key]
+        return self._fits.of((state.key, shape.key), partial(self._filter, state, shape))
 
     def score(self, state: SharedState, shape: PodShape) -> int:
         """Return the score of a node, from 0 to 100."""
-        key = state.key, shape.key
-        if key not in self._scores:
-            self._scores[key] = self._score(state, shape)
-        return self._scores[key]
+        return self._scores.of((state.key, shape.key), partial(self._score, state, shape))
 
     def _filter(self, state: SharedState, shape: PodShape) -> bool:
         if state.kubelet.settings.config.topology_manager_policy != "single-numa-node":
@@ -110,10 +107,7 @@ class NUMAMatch:
         return _BEST - most * step + (step // 2 if nearest else 0)
 
     def _zones_of(self, state: SharedState) -> list[Zone]:
-        found = self._zones.get(state.key)
-        if found is None:
-            found = self._zones[state.key] = zones_of(state.kubelet.info, state.kubelet.node)
-        return found
+        return self._zones.of(state.key, partial(zones_of, state.kubelet.info, state.kubelet.node))
 
     def _free(self, state: SharedState) -> list[Amounts]:
         return [

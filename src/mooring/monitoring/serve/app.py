@@ -287,13 +287,7 @@ def node_application(recording: Recording, guard: Guard, *, loopback: bool) -> h
     styles, script = found
     node = NodeRoutes(recording, "", (f"assets/{styles}", f"assets/{script}"))
 
-    def namespaces(request: Request) -> Collection[str]:
-        try:
-            return recording.at(moment_of(request)).namespaces
-        except InputError:
-            return ()
-
-    entrance = Entrance(guard, namespaces, found)
+    entrance = Entrance(guard, lambda request: recording.at(moment_of(request)).namespaces, found)
     routes = [
         Route(f"/{path}", entrance.behind(partial(answer, node)), methods=[method])
         for path, answer, method in NODE_ROUTES

@@ -356,10 +356,10 @@ def snapshot_of_node(node: NodeNow) -> NodeSnapshot:
         displaced=node.kubelet.node.cpu.displaced,
     )
     found = snapshot_of(question)
-    coming = [pod for uid, pod in there.items() if uid not in named]
     notices = [
         NodeNotice(f"{pod.namespace}/{pod.name} is bound and not yet in the node's state", namespace=pod.namespace)
-        for pod in coming
+        for uid, pod in there.items()
+        if uid not in named
     ]
     refused = (
         ShownPod(pod.namespace, pod.name, pod.uid, one.refusal, False, (), "", one.message, one.since, pod)

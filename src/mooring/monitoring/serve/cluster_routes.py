@@ -147,13 +147,13 @@ class ClusterRoutes:
                     self._made[key] = await run_in_threadpool(self._sheet.body, self.cluster, view, viewer)
                 return HTMLResponse(self._made[key])
         except InputError as error:
-            return HTMLResponse(node_routes.problem_html(str(error)), HTTPStatus.BAD_REQUEST)
+            return node_routes.problem_page(str(error), HTTPStatus.BAD_REQUEST)
 
     async def pod(self, request: Request, viewer: Viewer) -> Response:
         """Say why a pod waits, or which nodes would take one that was refused."""
         pod = self.cluster.pod(request.query_params.get("uid", ""))
         if pod is None or (pod.node and not pod.refusal) or not viewer.may_list(pod.pod.namespace):
-            return HTMLResponse(node_routes.problem_html("this pod does not wait"), HTTPStatus.NOT_FOUND)
+            return node_routes.problem_page("this pod does not wait", HTTPStatus.NOT_FOUND)
 
         def ask() -> cluster_known.Fitting:
             return cluster_known.FittingSearch(self.cluster.faults).fitting(pod.pod, self.cluster.all(), pod.fields)
@@ -166,14 +166,12 @@ class ClusterRoutes:
         """Say which nodes would take the pods of a manifest."""
         manifest = await node_routes.read_body(request, node_routes.LARGEST_MANIFEST)
         if manifest is None:
-            return HTMLResponse(
-                node_routes.problem_html("the manifest is too large"), HTTPStatus.REQUEST_ENTITY_TOO_LARGE
-            )
+            return node_routes.problem_page("the manifest is too large", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         try:
             async with self._asking:
                 found = await run_in_threadpool(cluster_known.fittings_in_text, manifest, self.cluster)
         except InputError as error:
-            return HTMLResponse(node_routes.problem_html(str(error)), HTTPStatus.BAD_REQUEST)
+            return node_routes.problem_page(str(error), HTTPStatus.BAD_REQUEST)
         return HTMLResponse(fittings_html(found))
 
     async def events(self, _request: Request, _viewer: Viewer) -> Response:
@@ -186,7 +184,7 @@ class ClusterRoutes:
         async def endpoint(request: Request, viewer: Viewer) -> Response:
             node = await run_in_threadpool(self.nodes.of, request.path_params["name"])
             if node is None:
-                return HTMLResponse(node_routes.problem_html("there is no such node"), HTTPStatus.NOT_FOUND)
+                return node_routes.problem_page("there is no such node", HTTPStatus.NOT_FOUND)
             return await answer(node, request, viewer)
 
         return endpoint
@@ -291,14 +289,10 @@ def followers(cluster: KnownCluster, connect: Callable[[], Cluster], report: Cal
 
 def node_of(content: Content) -> ClusterNode:
     """Return a Node; what is not as expected is left out."""
-    spec, labels = content.get("spec") or {}, (content.get("metadata") or {}).get("labels") or {}
+    spec, metadata = content.get("spec") or {}, content.get("metadata") or {}
+    labels = {str(key): str(value) for key, value in (metadata.get("labels") or {}).items()}
     taints = tuple(taint_of(one) for one in spec.get("taints") or () if isinstance(one, dict))
-    return ClusterNode(
-        object_name(content),
-        {str(key): str(value) for key, value in labels.items()},
-        taints,
-        spec.get("unschedulable") is True,
-    )
+    return ClusterNode(object_name(content), labels, taints, spec.get("unschedulable") is True)
 
 
 def pod_of(content: Content) -> ClusterPod:
@@ -354,10 +348,8 @@ def serve_cluster(options: ServeOptions, say: Callable[[str], object]) -> None:
     Raises:
         InputError: they cannot be served.
     """
-    cluster, connect = (
-        KnownCluster(NodeFaults(lambda about, problem: say(f"{about}: {problem}"))),
-        connection(options.kubeconfig),
-    )
+    cluster = KnownCluster(NodeFaults(lambda about, problem: say(f"{about}: {problem}")))
+    connect = connection(options.kubeconfig)
     app, routes = cluster_application(cluster, NAME, guard_of(options), loopback=options.is_loopback)
     with following(cluster, connect, say), ticking(routes):
         run_application(app, options, say)

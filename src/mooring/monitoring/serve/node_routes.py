@@ -90,26 +90,22 @@ class Recording:
         """Why the node cannot be read at the moment."""
         cpus = max(1, sum(1 for _ in first.view.cpus()))
         self._past: deque[NodeSnapshot] = deque(maxlen=max(20, min(MOST_SNAPSHOTS, MOST_CELLS // cpus)))
-        self._now = replace(first.dated((), clock()), number=1)
-
-    @property
-    def now(self) -> NodeSnapshot:
+        self.now = replace(first.dated((), clock()), number=1)
         """The newest snapshot."""
-        return self._now
 
     def take(self, snapshot: NodeSnapshot) -> bool:
         """Take a snapshot; one that shows the same as the newest is not recorded, but asked from now on."""
         with self._lock:
-            before = self._now
+            before = self.now
             snapshot = snapshot.dated(before.pods, self._clock())
             troubled, self.trouble = bool(self.trouble), ""
             if snapshot == before:
-                self._now = replace(snapshot, number=before.number, at=before.at)
+                self.now = replace(snapshot, number=before.number, at=before.at)
                 if not troubled:
                     return False
             else:
                 self._past.append(before.bare())
-                self._now = replace(snapshot, number=before.number + 1)
+                self.now = replace(snapshot, number=before.number + 1)
         self.feed.changed()
         return True
 
@@ -122,12 +118,12 @@ class Recording:
     def span(self) -> tuple[int, NodeSnapshot]:
         """Return the number of the oldest moment and the newest moment, as they are at one time."""
         with self._lock:
-            return self._past[0].number if self._past else self._now.number, self._now
+            return self._past[0].number if self._past else self.now.number, self.now
 
     def in_memory(self) -> list[NodeSnapshot]:
         """Return the moments that are in memory, the newest last."""
         with self._lock:
-            return [*self._past, self._now]
+            return [*self._past, self.now]
 
     def at(self, number: int) -> NodeSnapshot:
         """Return the moment of a number; the oldest one for one that is forgotten, the newest for 0."""
@@ -206,9 +202,9 @@ def stories_html(stories: Sequence[PodStory], view: NodeView | None = None, *, n
     )
 
 
-def problem_html(problem: str) -> str:
+def problem_page(problem: str, status: HTTPStatus = HTTPStatus.OK) -> Response:
     """Return one line about what cannot be answered."""
-    return part_text("problem.html", problem=problem)
+    return HTMLResponse(part_text("problem.html", problem=problem), status)
 
 
 def exported(snapshot: NodeSnapshot) -> str:
@@ -260,11 +256,11 @@ class NodeRoutes:
         uid = request.query_params.get("uid", "")
         pod = next((one for one in snapshot.pods if one.uid == uid), None)
         if pod is None:
-            return HTMLResponse(problem_html("this pod is not on the node then"), HTTPStatus.NOT_FOUND)
+            return problem_page("this pod is not on the node then", HTTPStatus.NOT_FOUND)
         plan, question = snapshot.plan, snapshot.question
         if plan is None or question is None:
             lines = "; ".join(pod.holds) or pod.why or "It has nothing of its own."
-            return HTMLResponse(problem_html(f"{pod.namespace}/{pod.name}: {pod.verdict}. {lines}"))
+            return problem_page(f"{pod.namespace}/{pod.name}: {pod.verdict}. {lines}")
         async with self._asking:
             story = await run_in_threadpool(story_of, plan, question, uid, pod.asked)
         if story is not None and snapshot is not seen:
@@ -276,15 +272,15 @@ class NodeRoutes:
         """Ask the node about the pods of a manifest."""
         body = await read_body(request, LARGEST_MANIFEST)
         if body is None:
-            return HTMLResponse(problem_html("the manifest is too large"), HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+            return problem_page("the manifest is too large", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         snapshot = self.recording.now
         if snapshot.question is None:
-            return HTMLResponse(problem_html("the node's files are not known here"), HTTPStatus.CONFLICT)
+            return problem_page("the node's files are not known here", HTTPStatus.CONFLICT)
         try:
             async with self._asking:
                 view, stories = await run_in_threadpool(what_if, snapshot.question, body)
         except InputError as error:
-            return HTMLResponse(problem_html(str(error)), HTTPStatus.BAD_REQUEST)
+            return problem_page(str(error), HTTPStatus.BAD_REQUEST)
         if snapshot.seen_by(viewer.may_list) is not snapshot:
             # The picture and the nearest changes would name pods of other namespaces.
             return HTMLResponse(stories_html([one.without_names() for one in stories]))
@@ -314,7 +310,7 @@ async def code_answer(_routes: object, request: Request, _viewer: Viewer) -> Res
     try:
         return HTMLResponse(part_text("code.html", page=page(request.query_params.get("code", "")[:20])))
     except InputError as error:
-        return HTMLResponse(problem_html(str(error)), HTTPStatus.NOT_FOUND)
+        return problem_page(str(error), HTTPStatus.NOT_FOUND)
 
 
 NODE_ROUTES: Final = (

@@ -23,7 +23,6 @@ from mooring.engine.core.machine import Finding
 from mooring.engine.core.moment import SECOND
 from mooring.engine.core.pod import Pod
 from mooring.engine.extensions.owners import state_owner
-from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node.hotplug import hotplug_findings
 from mooring.inputs.decoding.documents import documents_in
 from mooring.inputs.pods.defaults import PodGates
@@ -285,14 +284,8 @@ def snapshot_of(question: Question) -> NodeSnapshot:
     notices = tuple(plan_notices(plan))
     if isinstance(plan, RefusedPlan):
         return NodeSnapshot(plan_view(plan), notices=notices, plan=plan, question=question)
-    return NodeSnapshot(
-        plan_view(plan, now=present_moment()),
-        tuple(_pods(plan)),
-        tuple(_pending(plan, plan.kubelet)),
-        notices,
-        plan,
-        question,
-    )
+    pods, pending = tuple(_pods(plan)), tuple(_pending(plan))
+    return NodeSnapshot(plan_view(plan, now=present_moment()), pods, pending, notices, plan, question)
 
 
 def _pods(plan: Plan) -> Iterator[ShownPod]:
@@ -311,11 +304,11 @@ def _pods(plan: Plan) -> Iterator[ShownPod]:
         yield ShownPod(*shown)
 
 
-def _pending(plan: Plan, kubelet: Kubelet) -> Iterator[PendingRelease]:
+def _pending(plan: Plan) -> Iterator[PendingRelease]:
     """Yield releases whose delay ends in the present boot of this machine."""
     now, wall = present_moment(), time.time()
     pods = {answer.pod.uid: answer.pod for answer in plan.answers}
-    state = kubelet.node.cpu
+    state = plan.kubelet.node.cpu
     for uid, containers in state.pre_assignments.items():
         pod = pods.get(state_owner(uid).root)
         for container, pre in containers.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -121,15 +121,13 @@ def shadow_command(
             shadow.packed = partial(_packed, asked, anonymous=anonymous)
             shadow.tally = judging.continued(Path(folder), asked.name, shadow.tally.release, _report)
         shadow.proposed = node_configuration.load_config(proposed).kubelet if proposed else None
-        page = {"/metrics": reports.ShadowMetrics(shadow.tally).page}
-        serving = nullcontext() if address is None else closing(http.serve_tcp(address, page))
-        publisher = (
-            reports.ShadowPublisher(shadow.tally, published_node.connector(asked.kubeconfig), _report)
-            if publish
-            else None
-        )
-        published = nullcontext() if publisher is None else closing(publisher.start())
-        with published, daemon.stop_signals() as stopping, serving:
+        if publish:
+            connect = published_node.connector(asked.kubeconfig)
+            stack.callback(reports.ShadowPublisher(shadow.tally, connect, _report).start().close)
+        if address is not None:
+            page = {"/metrics": reports.ShadowMetrics(shadow.tally).page}
+            stack.callback(http.serve_tcp(address, page).close)
+        with daemon.stop_signals() as stopping:
             shadows.watch([shadow], stopping, seconds)
     document = shadow.tally
     document.observed_at = judging.now_text()

@@ -227,7 +227,6 @@ def judged_between(
     changes = Changes(tuple(window.pods[uid].pod for uid in arrived), possible, leaving, restart, asked=asked)
     base, goal = (engine_on(look, window.pods) for look in (before, after))
     events = tuple(_events(changes, window.pods, _holders(before, base) - _holders(after, goal)))
-    interval = JudgedInterval(before, after, leaving=leaving, ran=window.ran)
     keys = {key for seen in (before, after) for key in seen.state.pods if key.uid not in window.pods}
     unknown = sorted(f"{key.namespace}/{key.name}" for key in keys)
     if unknown:
@@ -244,17 +243,11 @@ def judged_between(
         deleted = frozenset(uid for uid, one in window.pods.items() if one.deleted and after.runs(uid))
         search = OrderSearch(goal, refused, window.ran, after.state.files.memory, after.left, deleted)
         order, judgements = _ordered(possible_starts(base, before, changes, window, search), search, events)
-        return replace(
-            interval,
-            judgements=judgements,
-            steps=order.steps,
-            points=order.points,
-            base=base,
-            goal=goal,
-            fits=order.mismatch is None,
-            has_listed=order.has_listed,
+        fits, ran = order.mismatch is None, window.ran
+        return JudgedInterval(
+            before, after, judgements, order.steps, order.points, leaving, base, goal, fits, order.has_listed, ran
         )
-    return replace(interval, judgements=tuple(said))
+    return JudgedInterval(before, after, tuple(said), leaving=leaving, ran=window.ran)
 
 
 def _ordered(
@@ -352,10 +345,6 @@ def _verdicts(events: Iterable[Judgement], steps: tuple[Step, ...], mismatch: Mi
 
 def _subject(step: Step) -> str:
     """Return the uid of the pod of a step; empty for a restart."""
-    match step:
-        case Admit(pod):
-            return pod.uid
-        case Remove(uid):
-            return uid
-        case Restart():
-            return ""
+    if isinstance(step, Admit):
+        return step.pod.uid
+    return step.uid if isinstance(step, Remove) else ""

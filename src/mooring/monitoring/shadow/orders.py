@@ -280,9 +280,7 @@ def after_steps(
     """
     kubelet, answers = node.kubelet, list[WouldBeAnswer]()
     for step in steps:
-        if isinstance(step, Restart):
-            continue
-        if not isinstance(step, Admit) and step.uid not in kubelet.node.active:
+        if isinstance(step, Restart) or (isinstance(step, Remove) and step.uid not in kubelet.node.active):
             continue
         kubelet, result = after_event(kubelet, step)
         if isinstance(step, Admit):

@@ -172,12 +172,10 @@ def _managers_steps(interval: JudgedInterval, pods: Mapping[str, ObservedPod]) -
                 continue
             case Admit(pod):
                 refused = {pod.uid} if pods[pod.uid].reason and pod.uid not in interval.ran else set()
-            case Remove(uid) if uid in left:
-                left.discard(uid)
-                refused = set()
-            case Remove(uid) if uid in pods and pods[uid].is_of_amounts and uid not in begun:
+            case Remove(uid) if uid in pods and pods[uid].is_of_amounts and not (uid in left or uid in begun):
                 continue
-            case Remove():
+            case Remove(uid):
+                left.discard(uid)
                 refused = set()
             case Restart():
                 # Of pods that are not there any more the engine can have something at the end; so has a pod that a

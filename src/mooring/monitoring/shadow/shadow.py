@@ -181,19 +181,17 @@ class Shadow:
         self._before = seen
         self.tally.release = seen.facts.mooring.release.tag
         self.said(f"watching {seen.state.node}, kubelet {self.tally.release}")
-        if self.proposed is None:
+        node = "" if self.proposed is None else would_be(seen, self.proposed)
+        before = self.tally.would_be
+        if isinstance(node, str):
+            # The counts are those of an earlier configuration.
             self.tally.would_be = None
-        else:
-            node = would_be(seen, self.proposed)
-            if isinstance(node, str):
+            if node:
                 self.report(Finding("warning", "--would-be", node))
-                # The counts are those of an earlier configuration.
-                self.tally.would_be = None
-            else:
-                self.would_be = node
-                before = self.tally.would_be
-                if before is None or before.configuration != node.digest:
-                    self.tally.would_be = WouldBePart(0, [], [], self.today(), [], node.digest)
+            return
+        self.would_be = node
+        if before is None or before.configuration != node.digest:
+            self.tally.would_be = WouldBePart(0, [], [], self.today(), [], node.digest)
 
     def _judged(self, before: ObservedNode, looks: list[ObservedNode], intervals: Iterable[JudgedInterval]) -> None:
         after = looks[-1]

@@ -185,7 +185,9 @@ def possible_starts(
         window: what is known of the pods.
         search: of the order that fits.
     """
-    return (_observed if changes.restart is None else _started)(base, before, changes, window, search)
+    if changes.restart is None:
+        return _observed(base, before, changes, window, search)
+    return _started(base, before, changes, window, Restarting(changes.restart, before, window, search))
 
 
 def _observed(
@@ -222,7 +224,7 @@ def is_over_several(kubelet: Kubelet) -> bool:
 
 
 def _started(
-    base: Kubelet, before: ObservedNode, changes: Changes, window: Window, search: OrderSearch
+    base: Kubelet, before: ObservedNode, changes: Changes, window: Window, restarting: Restarting
 ) -> Iterator[tuple[Kubelet, Changes]]:
     """Yield what the node may have been when its kubelet started, and what happened to it then.
 
@@ -233,9 +235,6 @@ def _started(
     cm/memorymanager/memory_manager.go and cm/devicemanager/manager.go; spec: cpu-manager.md section 11 and
     topology-manager.md section 7.1.
     """
-    if changes.restart is None:
-        raise AssertionError("only a kubelet that started is asked on what")
-    restarting = Restarting(changes.restart, before, window, search)
     gone = [uid for uid in changes.leaving if uid not in window.pods or not window.pods[uid].reason]
     whole = engine_on(before, window.pods, dropped=False)
     nodes = [base]
