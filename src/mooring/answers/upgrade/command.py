@@ -66,14 +66,13 @@ Examples:
     "Release of the kubelet before the upgrade. Default: the node's own, where it is known.",
     options.complete_release,
 )
-@options.text(
+@options.texts(
     "--node",
     "FILE",
     "A node archive of mooring collect, instead of --machine, --config, --state and --active; repeatable for several "
     "nodes.",
     options.complete_file,
     "archives",
-    multiple=True,
 )
 @options.text(
     "--save-state", "DIR", "Write the state files as they are after the new kubelet's start.", variable="save"
