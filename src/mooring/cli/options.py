@@ -285,7 +285,6 @@ name_of_node = text(
 
 devices = click.option(
     "--devices",
-    "devices",
     type=click.Choice(["kubelet", "follow"]),
     default=None,
     callback=lambda _context, _parameter, value: value or "",

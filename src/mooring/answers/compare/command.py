@@ -120,7 +120,6 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 )
 @click.option(
     "--by",
-    "by",
     type=click.Choice(MEASURES),
     default="guaranteed",
     show_default=True,
