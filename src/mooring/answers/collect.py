@@ -42,7 +42,7 @@ What is in the archive and what never is: docs/reference/collect.md
 
 @click.command("collect", cls=Verb, epilog=EPILOG)
 @options.text("--to", "FILE", "The archive, a .tar.gz; - is standard output.", options.complete_file)
-@click.option("--dry-run", is_flag=True, help="Show what would be packed; write nothing.")
+@options.flag("--dry-run", "Show what would be packed; write nothing.")
 @options.text(
     "--root",
     "DIR",
@@ -54,19 +54,17 @@ What is in the archive and what never is: docs/reference/collect.md
 @options.kubelet_root(
     "The kubelet's root directory, below --root. Default: the running kubelet's, or /var/lib/kubelet."
 )
-@options.text(
+@options.texts(
     "--config",
     "FILE",
     "The kubelet's configuration, and Mooring's documents; repeatable. Default: the running kubelet's.",
     options.complete_file,
-    multiple=True,
 )
-@options.text(
+@options.texts(
     "--pods",
     "FILE|DIR|-",
     "The node's pods, as kubectl get pods -o json prints them; repeatable. Default: from kubectl.",
     options.complete_file,
-    multiple=True,
 )
 @options.node_name("the kubelet's --hostname-override, or else the computer's name")
 @options.text("--kubelet-version", "VERSION", "The kubelet's version, such as v1.37.1.", variable="version")
@@ -74,9 +72,7 @@ What is in the archive and what never is: docs/reference/collect.md
 @options.kubeconfig("with --cluster as kubectl's")
 @click.option("--context", default="", help="Context of the kubeconfig. Default: the current one.")
 @click.option("--kubectl/--no-kubectl", "cluster", default=True, help="Whether to query the cluster with kubectl.")
-@click.option(
-    "--anonymous", is_flag=True, help="Replace the names of pods, namespaces and the node with generated ones."
-)
+@options.flag("--anonymous", "Replace the names of pods, namespaces and the node with generated ones.")
 @options.output(("text", "json"), "text")
 def command(
     to: str,

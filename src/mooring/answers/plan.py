@@ -46,9 +46,7 @@ Examples:
 @options.pods("Pods, workloads or lists, YAML or JSON; repeatable.", required=True)
 @options.node_options("offline", "devices", "stop_at_crash")
 @checks.alone
-@click.option(
-    "--save-state", "save", default="", metavar="DIR", help="Write the state files as the kubelet writes them."
-)
+@options.text("--save-state", "DIR", "Write the state files as the kubelet writes them.", variable="save")
 @click.option(
     "-v", "--verbose", is_flag=True, help="Show each field of the configuration in force, and the file that sets it."
 )

@@ -51,14 +51,12 @@ _LONGEST_VALUE = 200
 
 @click.command("replay", cls=Verb, epilog=EPILOG)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option(
+@options.texts(
     "--machines",
-    "machines",
-    multiple=True,
-    metavar="FILE",
-    help="Machine descriptions, one a line; repeatable. Default: every *machines.jsonl beside FILE.",
+    "FILE",
+    "Machine descriptions, one a line; repeatable. Default: every *machines.jsonl beside FILE.",
 )
-@click.option("--check", is_flag=True, help="Compare with the recorded answers.")
+@options.flag("--check", "Compare with the recorded answers.")
 @options.output(("text", "jsonl"), "text")
 def command(files: tuple[str, ...], machines: tuple[str, ...], form: str, *, check: bool) -> int:
     """Run scenario files (JSON lines, gzip, or YAML), or all recordings of a folder, and print or compare the answers.

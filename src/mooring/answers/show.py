@@ -61,14 +61,9 @@ Examples:
 @options.pods("Pods to admit first; without them only the machine is drawn.")
 @options.node_options("offline", "devices", "stop_at_crash")
 @options.output(("terminal", "svg", "html", "resources"), "terminal")
-@click.option(
-    "--width",
-    type=click.IntRange(20, 1000),
-    default=None,
-    help="Columns of the terminal picture. Default: the terminal's.",
-)
-@click.option("--live", is_flag=True, help="Draw the node of a running agent, and redraw it until interrupted.")
-@click.option("--once", is_flag=True, help="With --live: draw it once.")
+@options.number("--width", range(20, 1001), "Columns of the terminal picture. Default: the terminal's.")
+@options.flag("--live", "Draw the node of a running agent, and redraw it until interrupted.")
+@options.flag("--once", "With --live: draw it once.")
 @options.agent_socket
 @options.to_file
 def command(form: str, width: int | None, socket: str, to: str, inputs: NodeOptions, *, live: bool, once: bool) -> int:

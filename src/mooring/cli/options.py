@@ -172,7 +172,23 @@ def text(
     return click.option(name, variable, metavar=metavar, shell_complete=complete, help=meaning, **given)
 
 
-machine = text(
+def texts(*words: Any, **more: Any) -> Callable[[_Function], _Function]:
+    """Return an option with any number of texts; otherwise as :func:`text`."""
+    return text(*words, multiple=True, **more)
+
+
+def flag(name: str, meaning: str) -> Callable[[_Function], _Function]:
+    """Return an option without a value."""
+    return click.option(name, is_flag=True, help=meaning)
+
+
+def number(name: str, allowed: range, meaning: str, *, default: int | None = None) -> Callable[[_Function], _Function]:
+    """Return an option with a number of a range."""
+    kind = click.IntRange(allowed.start, allowed.stop - 1)
+    return click.option(name, type=kind, default=default, show_default=default is not None, help=meaning)
+
+
+machine = texts(
     "--machine",
     "MACHINE",
     "A shipped name, compact text (sockets=2 numa=4 cores=16 ...), a sysfs folder or tarball, or a file: "
@@ -180,7 +196,6 @@ machine = text(
     "Amounts such as memory=64Gi or node0.hugepages-1Gi=8 may follow. Repeatable where each completes the others, such "
     "as lscpu and numactl. Default: this computer.",
     _complete_machine,
-    multiple=True,
     callback=lambda _context, _parameter, values: "\n".join(values),
 )
 
@@ -200,30 +215,27 @@ def pods(meaning: str, *, required: bool = False) -> Callable[[_Function], _Func
     return lambda function: manifests(_template_paths(_inject(function)))
 
 
-_template_paths = text(
+_template_paths = texts(
     "--pod-template-path",
     "KIND=PATH",
     "Where objects of a kind have a pod template or a pod spec, such as InferenceService=spec.predictor, if it is not "
     "found; repeatable.",
     variable="template_paths",
-    multiple=True,
 )
 
-_inject = text(
+_inject = texts(
     "--inject",
     "FILE",
     "Containers that a webhook, such as a mesh's, adds to pods of -f that are marked for it; repeatable.",
     complete_file,
-    multiple=True,
 )
 
-config = text(
+config = texts(
     "--config",
     "FILE|DIR|-",
     "What configures the kubelet: KubeletConfiguration, /configz, a vendor's file, a folder of drop-ins, flags; "
     "and MooringConfiguration. Repeatable. Default: the kubelet's own.",
     complete_file,
-    multiple=True,
 )
 
 state = text(
@@ -233,12 +245,11 @@ state = text(
     complete_folder,
 )
 
-active = text(
+active = texts(
     "--active",
     "FILE|DIR|-",
     "Pods that are already running; repeatable. Nodes among them name their kubelet's release.",
     complete_file,
-    multiple=True,
 )
 
 node = text(
@@ -250,14 +261,12 @@ node = text(
     complete_file,
 )
 
-
 debug_image = text(
     "--debug-image",
     "IMAGE",
     "If nothing is published about a node of the cluster: collect it in a pod of this image, such as busybox, without "
     "asking.",
 )
-
 
 offline = text(
     "--offline",
@@ -266,11 +275,7 @@ offline = text(
     "after the running pods are admitted again.",
 )
 
-
-strict = click.option(
-    "--strict", "strict", is_flag=True, help="Refuse fields that pods and configurations do not have, with exit code 2."
-)
-
+strict = flag("--strict", "Refuse fields that pods and configurations do not have, with exit code 2.")
 
 name_of_node = text(
     "--node-name",
@@ -278,10 +283,8 @@ name_of_node = text(
     "Which node's pods to take. Default: the archive's, the named pod's, all pods', or this computer's.",
 )
 
-
 devices = click.option(
     "--devices",
-    "devices",
     type=click.Choice(["kubelet", "follow"]),
     default=None,
     callback=lambda _context, _parameter, value: value or "",
@@ -289,14 +292,10 @@ devices = click.option(
     "CPUs and memory follow them, as with the node agent. Default: follow with the extension device-alignment.",
 )
 
-
-stop_at_crash = click.option(
+stop_at_crash = flag(
     "--stop-at-crash",
-    "stop_at_crash",
-    is_flag=True,
-    help="Do not ask about pods after one on which the kubelet crashes. Default: go on without that pod.",
+    "Do not ask about pods after one on which the kubelet crashes. Default: go on without that pod.",
 )
-
 
 kubelet_version = text(
     "--kubelet-version",
@@ -306,11 +305,9 @@ kubelet_version = text(
     complete_release,
 )
 
-nearest_release = click.option(
+nearest_release = flag(
     "--nearest-release",
-    "nearest_release",
-    is_flag=True,
-    help="Decide as the oldest known release for a kubelet that is older.",
+    "Decide as the oldest known release for a kubelet that is older.",
 )
 
 

@@ -187,12 +187,9 @@ def _requests(container: str, circumstances: Circumstances) -> Mapping[str, int]
     policy = circumstances.settings.memory
     if policy is None:
         return {}
-    found = [one for one in circumstances.pod.containers if one.name == container]
-    asked = (
-        container_requests(circumstances.pod, found[0], policy.gates)
-        if found
-        else pod_requests(circumstances.pod, policy.gates)
-    )
+    pod = circumstances.pod
+    found = next((one for one in pod.containers if one.name == container), None)
+    asked = pod_requests(pod, policy.gates) if found is None else container_requests(pod, found, policy.gates)
     return {} if isinstance(asked, str) else asked
 
 

@@ -124,7 +124,9 @@ def shelve(boxes: Sequence[BoxView], width: int, grain: Grain, metrics: CellMetr
 def _measure(box: BoxView, width: int, grain: Grain, metrics: CellMetrics) -> BoxPlan:
     insets = metrics.insets(box)
     inner = width - insets.left - insets.right
-    core_rows = _core_rows(box.cores, inner - metrics.label_width, grain.cores, metrics)
+    # Rows of equal length, except the last
+    room = (inner - metrics.label_width + metrics.core_gap) // (metrics.cell_width + metrics.core_gap)
+    core_rows = tuple(_even_rows(box.cores, max(1, min(grain.cores, room)))) if box.cores else ()
     shelves, content, height = shelve(box.children, inner, grain, metrics)
     if core_rows:
         content = row_width(core_rows[0], metrics)
@@ -164,16 +166,6 @@ def _even_rows(things: Sequence[_Thing], most: int) -> list[tuple[_Thing, ...]]:
     """Return things in as few rows as hold at most so many each, of equal length except the last."""
     length = -(-len(things) // -(-len(things) // most))
     return [tuple(things[start : start + length]) for start in range(0, len(things), length)]
-
-
-def _core_rows(
-    cores: Sequence[CoreView], width: int, per_row: int, metrics: CellMetrics
-) -> tuple[tuple[CoreView, ...], ...]:
-    """Return the cores in rows of equal length, except the last."""
-    if not cores:
-        return ()
-    fitting = max(1, min(per_row, (width + metrics.core_gap) // (metrics.cell_width + metrics.core_gap)))
-    return tuple(_even_rows(cores, fitting))
 
 
 def row_width(row: Sequence[CoreView], metrics: CellMetrics) -> int:
@@ -325,18 +317,14 @@ def _place_shelves(shelves: Sequence[Shelf], x: int, y: int, depth: int, metrics
             for column, plan in enumerate(row):
                 left = x + column * (column_width + metrics.gap_x)
                 frame = PlacedBox(plan.view, left, y, column_width, height, depth, ())
-                yield from _place(plan, frame, metrics)
+                # The box in its room, which is at least as large as planned, then all boxes inside
+                insets = metrics.insets(plan.view)
+                inner, top = left + insets.left, y + insets.top
+                room = column_width - insets.left - insets.right
+                groups = tuple(_place_devices(plan, inner, top + plan.devices_top, room, metrics))
+                yield replace(frame, rows=tuple(_place_rows(plan, inner, top, metrics)), devices=groups)
+                yield from _place_shelves(plan.shelves, inner, top, depth + 1, metrics)
             y += height + metrics.gap_y
-
-
-def _place(plan: BoxPlan, frame: PlacedBox, metrics: CellMetrics) -> Iterator[PlacedBox]:
-    """Yield the box in the room of ``frame``, which is at least as large as planned, and all boxes inside."""
-    insets = metrics.insets(plan.view)
-    x, y = frame.x + insets.left, frame.y + insets.top
-    room = frame.width - insets.left - insets.right
-    groups = tuple(_place_devices(plan, x, y + plan.devices_top, room, metrics))
-    yield replace(frame, rows=tuple(_place_rows(plan, x, y, metrics)), devices=groups)
-    yield from _place_shelves(plan.shelves, x, y, frame.depth + 1, metrics)
 
 
 def _place_rows(plan: BoxPlan, x: int, y: int, metrics: CellMetrics) -> Iterator[PlacedRow]:

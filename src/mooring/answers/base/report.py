@@ -98,14 +98,13 @@ def _all_owners(plan: Plan, kubelets: Sequence[Kubelet]) -> list[CPUOwner]:
     ordered: list[CPUOwner] = []
     for uid, held in found.items():
         answer = pods.get(uid)
+        labels = []
         if answer is not None:
             name = pod_name(answer)
             labels = [name, *(f"{name}/{container.name}" for container in answer.pod.containers)]
-            # What is hidden for a container has a label of its own.
-            labels += sorted(held.keys() - set(labels))
-            ordered += [held[label] for label in labels if label in held]
-        else:
-            ordered += [held[label] for label in sorted(held)]
+        # What is hidden for a container has a label of its own.
+        labels += sorted(held.keys() - set(labels))
+        ordered += [held[label] for label in labels if label in held]
     return ordered
 
 
@@ -137,7 +136,11 @@ def _steps(
     memory: Mapping[int, reports.AccountState] = {}
     held: Mapping[int, str] = dict.fromkeys(range(len(devices)), "")
     for number, (kubelet, state) in enumerate(zip(kubelets, states, strict=True)):
-        memory_now = _account_states(kubelet, accounts)
+        nodes, memory_now = kubelet.node.memory.nodes, dict[int, reports.AccountState]()
+        for index, account in enumerate(accounts if nodes else ()):
+            node = nodes[account.node]
+            table = node.memory[account.resource]
+            memory_now[index] = reports.AccountState(table.reserved, table.free, node.cells)
         holders = device_holders(plan, kubelet)
         held_now = {index: holders.get((device.resource, device.id), "") for index, device in enumerate(devices)}
         yield reports.ReportStep(
@@ -164,18 +167,6 @@ def _accounts(kubelet: Kubelet, machine: Machine) -> tuple[reports.Account, ...]
 def _totals(machine: Machine) -> tuple[reports.Account, ...]:
     """Return how much memory there is where no manager accounts for it."""
     return tuple(reports.Account(node, "memory", size) for node, size in locate_cpus(machine).memory.items() if size)
-
-
-def _account_states(kubelet: Kubelet, accounts: Sequence[reports.Account]) -> dict[int, reports.AccountState]:
-    nodes = kubelet.node.memory.nodes
-    if not nodes:
-        return {}
-    states = {}
-    for index, account in enumerate(accounts):
-        node = nodes[account.node]
-        table = node.memory[account.resource]
-        states[index] = reports.AccountState(table.reserved, table.free, node.cells)
-    return states
 
 
 def _pod(plan: Plan, step: int, answer: Answer, caches: Sequence[int]) -> reports.ReportPod:

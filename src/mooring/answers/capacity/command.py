@@ -57,27 +57,18 @@ Examples:
 @click.argument("pod", default="", metavar="[[NAMESPACE/]POD]", shell_complete=options.complete_pod)
 @options.pods("Pods: the one to count, and others that are admitted before it; repeatable.")
 @options.node_options("offline", "devices")
-@click.option(
+@options.text(
     "--shape",
-    default="",
-    metavar="RESOURCE=AMOUNT,...",
-    help="Count Guaranteed pods of one container with these amounts, such as cpu=4,memory=8Gi, instead of POD; "
+    "RESOURCE=AMOUNT,...",
+    "Count Guaranteed pods of one container with these amounts, such as cpu=4,memory=8Gi, instead of POD; "
     "memory is 1Mi unless given.",
 )
-@click.option(
+@options.number(
     "--limit",
-    type=click.IntRange(1, 100_000),
-    default=None,
-    help="Stop counting at this number. Default: when one is rejected, at most 1000 or the number of CPUs.",
+    range(1, 100_001),
+    "Stop counting at this number. Default: when one is rejected, at most 1000 or the number of CPUs.",
 )
-@click.option(
-    "--at-least",
-    "at_least",
-    type=click.IntRange(0, 100_000),
-    default=1,
-    show_default=True,
-    help="How many must fit for exit code 0.",
-)
+@options.number("--at-least", range(100_001), "How many must fit for exit code 0.", default=1)
 @options.output(("text", "wide", "json", "svg"), "text")
 @options.to_file
 def command(pod: str, shape: str, limit: int | None, at_least: int, form: str, to: str, inputs: NodeOptions) -> int:

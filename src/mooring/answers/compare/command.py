@@ -71,20 +71,18 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
     "FILE[#ID]",
     "A recorded trace (a scenario file) instead of -f, with its machine and configuration unless others are named.",
 )
-@options.text(
+@options.texts(
     "--machine",
     "MACHINE",
     "A machine, in any form that plan takes; repeat it to compare machines. Default: this computer.",
     variable="machines",
-    multiple=True,
 )
-@options.text(
+@options.texts(
     "--pair",
     "MACHINE,DEVICES",
     "A machine with its own devices, a file with a document of kind NodeDevices, or a node archive that has both, "
     "instead of --machine; repeatable.",
     variable="pairs",
-    multiple=True,
 )
 @options.text(
     "--cluster",
@@ -95,38 +93,33 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 )
 @options.node_options("devices", without=["machine", "kubelet_version"])
 @checks.alone
-@options.text(
+@options.texts(
     "--with",
     "FILE",
     "A KubeletConfiguration to compare with, instead of that of --config; repeatable.",
     variable="alternatives",
-    multiple=True,
 )
-@click.option(
+@options.flag(
     "--all-options",
-    is_flag=True,
-    help="Compare all legal combinations of cpu-options, topology-policy, topology-scope and topology-options.",
+    "Compare all legal combinations of cpu-options, topology-policy, topology-scope and topology-options.",
 )
-@options.text(
+@options.texts(
     "--vary",
     "WHAT[,WHAT]",
     f"Compare all legal combinations of these: {', '.join(DIMENSIONS)}.",
     options.among(lambda: DIMENSIONS, after=","),
-    multiple=True,
     callback=_names,
 )
-@options.text(
+@options.texts(
     "--kubelet-version",
     "VERSION[,VERSION]",
     "Compare these releases of the kubelet, side by side with the rules that separate them; one release decides for "
     "all variants. Default: the node's own where it is known, else the newest.",
     options.complete_release,
     "versions",
-    multiple=True,
 )
 @click.option(
     "--by",
-    "by",
     type=click.Choice(MEASURES),
     default="guaranteed",
     show_default=True,

@@ -59,8 +59,8 @@ Examples:
 @click.command("doctor", cls=Verb, epilog=EPILOG)
 @options.text("--state", "DIR", "The kubelet's root directory, or a copy of it.")
 @options.node_options(without=["state"])
-@click.option("--write", is_flag=True, help="Write the repair, and keep a copy of every file that is replaced.")
-@click.option("--lint", is_flag=True, help="Show instead what else may run on the exclusive CPUs of this machine.")
+@options.flag("--write", "Write the repair, and keep a copy of every file that is replaced.")
+@options.flag("--lint", "Show instead what else may run on the exclusive CPUs of this machine.")
 @options.output(("text", "json"), "text")
 @options.to_file
 def command(form: str, to: str, inputs: NodeOptions, *, write: bool, lint: bool) -> int:
@@ -153,7 +153,7 @@ Examples:
 @click.option(
     "--leave", multiple=True, type=click.Choice(tuple(CLASSES)), help="A class of repair that is not made; repeatable."
 )
-@click.option("--dry-run", is_flag=True, help="Write nothing, and print what mooring doctor prints.")
+@options.flag("--dry-run", "Write nothing, and print what mooring doctor prints.")
 @options.text(
     "--record",
     "FILE",

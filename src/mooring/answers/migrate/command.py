@@ -41,7 +41,7 @@ Examples:
 
 @click.command("migrate", cls=Verb, epilog=EPILOG)
 @options.node_options()
-@click.option("--drain", is_flag=True, help="Evict the pods first. Default: in place, they run on.")
+@options.flag("--drain", "Evict the pods first. Default: in place, they run on.")
 @options.output(("text", "json"), "text")
 @options.to_file
 def command(form: str, to: str, inputs: NodeOptions, *, drain: bool) -> int:

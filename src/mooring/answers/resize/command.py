@@ -40,12 +40,8 @@ Examples:
 
 @click.command("resize", cls=Verb, epilog=EPILOG)
 @click.argument("pod", default="", metavar="[[NAMESPACE/]POD[/CONTAINER]]", shell_complete=options.complete_pod)
-@options.text(
-    "--cpu", "[CONTAINER=]N", "CPUs that a container will have; repeatable for several containers.", multiple=True
-)
-@options.text(
-    "--memory", "[CONTAINER=]AMOUNT", "Memory that a container will have, such as 4Gi; repeatable.", multiple=True
-)
+@options.texts("--cpu", "[CONTAINER=]N", "CPUs that a container will have; repeatable for several containers.")
+@options.texts("--memory", "[CONTAINER=]AMOUNT", "Memory that a container will have, such as 4Gi; repeatable.")
 @options.pods("Pods that are admitted first, including the one to resize; repeatable.")
 @options.node_options("devices")
 @options.output(("text", "wide", "json"), "text")
@@ -184,13 +180,11 @@ def _releases(resized: answer.ResizeDocument) -> Iterator[str]:
 
 def _sizes(resized: answer.ResizeDocument) -> Iterator[str]:
     for one in resized.containers:
-        sizes = []
-        if one.largest is not None and one.largest.cpus is not None:
-            sizes.append(plural(one.largest.cpus, "CPU"))
-        if one.largest is not None and one.largest.milli_cpus is not None:
-            sizes.append(f"{one.largest.milli_cpus}m of CPU")
-        if one.largest is not None and one.largest.memory_bytes is not None:
-            sizes.append(f"{size(one.largest.memory_bytes)} of memory")
+        if (most := one.largest) is None:
+            continue
+        sizes = [plural(most.cpus, "CPU")] if most.cpus is not None else []
+        sizes += [f"{most.milli_cpus}m of CPU"] if most.milli_cpus is not None else []
+        sizes += [f"{size(most.memory_bytes)} of memory"] if most.memory_bytes is not None else []
         if sizes:
             yield f"{clean(one.name)} can have at most {' or '.join(sizes)} now."
 

@@ -18,7 +18,7 @@ from mooring.answers.upgrade.differences import Cause, GateDefault, gates_for
 from mooring.answers.upgrade.node import KubeletSetup, UpgradedNode, UpgradeSituation, pod_upgrades
 from mooring.documents.plan import Count, DocumentPart, one_of, told
 from mooring.engine.core.bits import list_text
-from mooring.engine.core.config import CheckedFields, KubeletConfig
+from mooring.engine.core.config import KubeletConfig
 from mooring.engine.kubelet.kubelet import StateTexts
 from mooring.engine.node.settings import CPU_FILE, MEMORY_FILE
 from mooring.engine.releases.config_fields import CHECKED_FIELDS, CPU_OPTIONS, TOPOLOGY_OPTIONS, unknown_flag
@@ -157,7 +157,8 @@ def advices(
     """
     attempt, given = _Attempt(node, *kubelets, *plans), list[UpgradeAdvicePart]()
     gates = _without_unknown_flags, _without_refused_gates, _with_dependents_off
-    changes: tuple[_Change, ...] = (*gates, partial(_with_reserved_cpus, plans[0]), *_field_changes())
+    fields = (partial(_without_field, name) for name in (*_FIELDS, *(one.name for one in CHECKED_FIELDS)))
+    changes: tuple[_Change, ...] = (*gates, partial(_with_reserved_cpus, plans[0]), *fields)
     for change in changes:
         changed = None if attempt.starts else change(attempt.new)
         after = None if changed is None else attempt.with_config(changed[1])
@@ -214,40 +215,20 @@ def _with_reserved_cpus(before: AnyPlan, new: KubeletSetup) -> _Changed | None:
 
 
 _FIELDS: Final[Mapping[str, str]] = {
-    "null_duration": "the null of a duration",
-    "cpu_options_empty": CPU_OPTIONS,
-    "topology_options_empty": TOPOLOGY_OPTIONS,
+    "the null of a duration": "null_duration",
+    CPU_OPTIONS: "cpu_options_empty",
+    TOPOLOGY_OPTIONS: "topology_options_empty",
 }
+"""What is removed, in words -> the member that says that it stands there; other fields have a value."""
 
 
-def _field_changes() -> Iterator[_Change]:
-    defaults = CheckedFields()
-
-    def without(name: str) -> _Change:
-        default = getattr(defaults, name)
-
-        def change(new: KubeletSetup) -> _Changed | None:
-            checked = new.config.checked
-            if getattr(checked, name) == default:
-                return None
-            config = replace(new.config, checked=replace(checked, **{name: default}))
-            return _advice(REMOVE_FIELD, (_FIELDS[name],)), config
-
-        return change
-
-    def without_value(path: str) -> _Change:
-        def change(new: KubeletSetup) -> _Changed | None:
-            checked = new.config.checked
-            if path not in checked.values:
-                return None
-            kept = {name: value for name, value in checked.values.items() if name != path}
-            config = replace(new.config, checked=replace(checked, values=kept))
-            return _advice(REMOVE_FIELD, (path,)), config
-
-        return change
-
-    yield from (without(name) for name in _FIELDS)
-    yield from (without_value(one.name) for one in CHECKED_FIELDS)
+def _without_field(field: str, new: KubeletSetup) -> _Changed | None:
+    checked = new.config.checked
+    if field in _FIELDS:
+        kept = replace(checked, **{_FIELDS[field]: False})  # type: ignore[arg-type]
+    else:
+        kept = replace(checked, values={name: value for name, value in checked.values.items() if name != field})
+    return None if kept == checked else (_advice(REMOVE_FIELD, (field,)), replace(new.config, checked=kept))
 
 
 def _drained(attempt: _Attempt) -> UpgradeAdvicePart | None:

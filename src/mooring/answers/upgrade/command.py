@@ -66,14 +66,13 @@ Examples:
     "Release of the kubelet before the upgrade. Default: the node's own, where it is known.",
     options.complete_release,
 )
-@options.text(
+@options.texts(
     "--node",
     "FILE",
     "A node archive of mooring collect, instead of --machine, --config, --state and --active; repeatable for several "
     "nodes.",
     options.complete_file,
     "archives",
-    multiple=True,
 )
 @options.text(
     "--save-state", "DIR", "Write the state files as they are after the new kubelet's start.", variable="save"
@@ -368,19 +367,14 @@ def setting_text(change: differing.SettingChangePart) -> str:
 
 def settings_texts(changes: Sequence[differing.SettingChangePart]) -> list[str]:
     """Return settings as lines; gates that are only on or off by default are listed together."""
-    lines = [setting_text(one) for one in changes if not _is_default_gate(one)]
-    for words, switch in (("on", " on"), ("off", " off")):
-        gates = [one for one in changes if _is_default_gate(one) and f"{one.after} ".find(f"{switch} ") >= 0]
-        if gates:
-            lines.append(f"Feature gates that are {words} by default then: {joined([_gate(one) for one in gates])}")
-    gone = [one for one in changes if _is_default_gate(one) and one.after == differing.UNKNOWN]
-    if gone:
-        lines.append(f"Feature gates that are not known then: {joined([_gate(one) for one in gone])}")
+    defaults = [one for one in changes if one.effect == differing.SettingEffect.DEFAULT]
+    gates = [one for one in defaults if one.name.startswith(_GATES)]
+    lines = [setting_text(one) for one in changes if one not in gates]
+    for words, after in (("on by default", "on"), ("off by default", "off"), ("not known", differing.UNKNOWN)):
+        named = [_gate(one) for one in gates if one.after == after or after in one.after.split()[1:]]
+        if named:
+            lines.append(f"Feature gates that are {words} then: {joined(named)}")
     return lines
-
-
-def _is_default_gate(change: differing.SettingChangePart) -> bool:
-    return change.effect == differing.SettingEffect.DEFAULT and change.name.startswith(_GATES)
 
 
 def _gate(change: differing.SettingChangePart) -> str:

@@ -65,42 +65,37 @@ Every change can be given more than once. POD is [NAMESPACE/]POD or a uid; * in 
 @click.argument("pod", default="", metavar="[[NAMESPACE/]POD]", shell_complete=options.complete_pod)
 @options.pods("Pods, workloads or lists, YAML or JSON; repeatable.")
 @options.node_options("offline", "devices", "stop_at_crash")
-@click.option(
+@options.texts(
     "--ask",
-    multiple=True,
-    metavar="POD[/CONTAINER]:RESOURCE=AMOUNT",
-    help="A container requests another amount of cpu, memory, hugepages-SIZE or devices. Without a container: the only "
+    "POD[/CONTAINER]:RESOURCE=AMOUNT",
+    "A container requests another amount of cpu, memory, hugepages-SIZE or devices. Without a container: the only "
     "one, or the pod-level resources.",
 )
-@click.option(
+@options.texts(
     "--set",
-    "set_",
-    multiple=True,
-    metavar="FIELD=VALUE",
-    shell_complete=options.among(lambda: configuration.settings(NEWEST.name)),
-    help="A field of the KubeletConfiguration, such as topologyManagerScope=pod, cpuManagerPolicyOptions.NAME=true or "
+    "FIELD=VALUE",
+    "A field of the KubeletConfiguration, such as topologyManagerScope=pod, cpuManagerPolicyOptions.NAME=true or "
     "featureGates.NAME=true; an option without a value is left out.",
+    options.among(lambda: configuration.settings(NEWEST.name)),
+    "set_",
 )
-@click.option(
+@options.texts(
     "--remove",
-    multiple=True,
-    metavar="POD[=NEXT]",
-    help="A pod ends just before NEXT is asked. Without NEXT: a running one at once, and others are not asked at all.",
+    "POD[=NEXT]",
+    "A pod ends just before NEXT is asked. Without NEXT: a running one at once, and others are not asked at all.",
 )
-@click.option("--move", multiple=True, metavar="POD[=NEXT]", help="As --remove; the pod returns after all others.")
-@click.option("--first", multiple=True, metavar="POD[=NEXT]", help="A pod is asked first, or just before NEXT.")
-@click.option("--device", multiple=True, metavar="RESOURCE=NODE", help="Add a device to a NUMA node.")
-@click.option(
+@options.texts("--move", "POD[=NEXT]", "As --remove; the pod returns after all others.")
+@options.texts("--first", "POD[=NEXT]", "A pod is asked first, or just before NEXT.")
+@options.texts("--device", "RESOURCE=NODE", "Add a device to a NUMA node.")
+@options.texts(
     "--hold",
-    multiple=True,
-    metavar="POD[/CONTAINER]:RESOURCE=ID[,ID]",
-    help="A container holds these devices of a resource or of a driver, and CPUs and memory are decided with them.",
+    "POD[/CONTAINER]:RESOURCE=ID[,ID]",
+    "A container holds these devices of a resource or of a driver, and CPUs and memory are decided with them.",
 )
-@click.option(
+@options.texts(
     "--fresh-state",
-    multiple=True,
-    metavar="cpu|memory",
-    help="The state file of the CPU or the memory manager is deleted before the kubelet starts.",
+    "cpu|memory",
+    "The state file of the CPU or the memory manager is deleted before the kubelet starts.",
 )
 @click.option(
     "--goal",
@@ -109,12 +104,7 @@ Every change can be given more than once. POD is [NAMESPACE/]POD or a uid; * in 
     show_default=True,
     help="What the changes that are searched do for POD: admit it, or give it exclusive CPUs.",
 )
-@click.option(
-    "--limit",
-    type=click.IntRange(1, 100),
-    default=None,
-    help=f"How many changes to find at most. Default: {_DEFAULT_LIMIT}.",
-)
+@options.number("--limit", range(1, 101), f"How many changes to find at most. Default: {_DEFAULT_LIMIT}.")
 @options.output(("text", "json", "svg"), "text")
 @options.to_file
 def command(pod: str, limit: int | None, goal: str, form: str, to: str, inputs: NodeOptions, **given: Any) -> int:

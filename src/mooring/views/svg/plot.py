@@ -117,10 +117,15 @@ def plot_svg(plot: Plot) -> str:
             y += _LINE
             lines.append(svg.text(MARGIN, y, piece, "quiet"))
     # The pixels above the bars that the names of the settings need
-    names = (svg.fitting(name, _LONGEST_NAME, svg.SMALL_SIZE) for name in plot.settings)
+    names = [svg.fitting(name, _LONGEST_NAME, svg.SMALL_SIZE) for name in plot.settings]
     widest = max((svg.text_width(name, svg.SMALL_SIZE) for name in names), default=0)
     y += 34 + max(0, ceil(widest * sin(radians(_TILT))) - 14)
-    lines += _headings(plot, frame, y)
+    for number, name in enumerate(names):
+        middle = frame.settings + number * _SETTING + _SETTING / 2 + 4
+        lines.append(svg.turned(svg.text(middle, y, name, "small"), -_TILT, middle, y))
+    lines.append(svg.text(frame.bar, y, f"{plot.noun}s", "small"))
+    for x, heading in zip(frame.columns, (*plot.share_headings, *plot.figure_headings), strict=True):
+        lines.append(svg.text(x, y, svg.fitting(heading, frame.column_width + 12, svg.SMALL_SIZE), "small"))
     y += 8
     for row in plot.rows:
         elements, y = _row(row, plot, frame, y)
@@ -132,25 +137,6 @@ def plot_svg(plot: Plot) -> str:
             y += _LINE
             lines.append(svg.text(MARGIN, y, piece, "quiet"))
     return svg.document(plot.title, WIDTH, ceil(y + MARGIN), lines)
-
-
-def _headings(plot: Plot, frame: _Frame, y: float) -> Iterator[str]:
-    for number, name in enumerate(plot.settings):
-        x = frame.settings + number * _SETTING + _SETTING / 2 + 4
-        yield svg.turned(svg.text(x, y, svg.fitting(name, _LONGEST_NAME, svg.SMALL_SIZE), "small"), -_TILT, x, y)
-    yield svg.text(frame.bar, y, f"{plot.noun}s", "small")
-    for x, heading in zip(frame.columns, (*plot.share_headings, *plot.figure_headings), strict=True):
-        yield svg.text(x, y, svg.fitting(heading, frame.column_width + 12, svg.SMALL_SIZE), "small")
-
-
-def _settings(row: PlotRow, plot: Plot, frame: _Frame, y: float) -> Iterator[str]:
-    """Yield a mark for each setting that a row has, and a dot for each that it has not."""
-    for number, (name, on) in enumerate(zip(plot.settings, row.settings, strict=False)):
-        x = frame.settings + number * _SETTING
-        style = "contested" if on else "free"
-        mark = [svg.text(x + 9, y + _BAR - 6, "✓", f"mark on-{style}", anchor="middle")] if on else []
-        cell = svg.rect(x + 0.5, y + 1.5, 17, _BAR - 3, style, round_=3)
-        yield svg.group(cell, *mark, title=name if on else f"not {name}")
 
 
 def _row(row: PlotRow, plot: Plot, frame: _Frame, y: float) -> tuple[list[str], float]:
@@ -166,7 +152,13 @@ def _row(row: PlotRow, plot: Plot, frame: _Frame, y: float) -> tuple[list[str], 
             found.append(svg.text(frame.settings, y, piece, style if number == 0 else "quiet"))
     y += 6
     found.append(svg.text(frame.settings - svg.GAP, y + _BAR - 6, row.rank, style, anchor="end"))
-    found += _settings(row, plot, frame, y)
+    # A mark for each setting that the row has, and a dot for each that it has not
+    for number, (name, on) in enumerate(zip(plot.settings, row.settings, strict=False)):
+        x = frame.settings + number * _SETTING
+        ground = "contested" if on else "free"
+        mark = [svg.text(x + 9, y + _BAR - 6, "✓", f"mark on-{ground}", anchor="middle")] if on else []
+        cell = svg.rect(x + 0.5, y + 1.5, 17, _BAR - 3, ground, round_=3)
+        found.append(svg.group(cell, *mark, title=name if on else f"not {name}"))
     found += _bar(row, plot, frame, y)
     found += _beside(row, plot, frame, y)
     return found, y + _BAR

@@ -13,9 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import click
-
-from mooring.cli.options import NodeOptions
+from mooring.cli.options import NodeOptions, flag
 from mooring.cli.output import emit_document, json_text, tell, warn
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
@@ -291,11 +289,9 @@ def check_strict(noticed: Sequence[Finding]) -> None:
 FORMS: Final = ("sarif", "junit")
 """Formats in which a check is written."""
 
-alone = click.option(
+alone = flag(
     "--alone",
-    "alone",
-    is_flag=True,
-    help="Ask about each pod without the others of -f: it ends before the next is asked about.",
+    "Ask about each pod without the others of -f: it ends before the next is asked about.",
 )
 
 

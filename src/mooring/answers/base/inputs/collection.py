@@ -18,13 +18,15 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from hashlib import sha256
 from importlib import resources
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import Any, Final
 
 import click
@@ -53,6 +55,7 @@ from mooring.inputs.machines.machineinfo_json import machine_info_document
 from mooring.inputs.machines.tree import FolderTree, kubelet_arguments, open_tree
 from mooring.published.facts_document import facts_of, kubelet_document, mooring_document
 from mooring.published.objects import FACTS, GROUP, PLURALS, STATE, state_of
+from mooring.service.daemon import handled_signals
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,8 +298,11 @@ def packed_node(kubectl: asking.Kubectl, name: str, image: str, version: str, ca
     script = (resources.files(__package__) / "pack_node.sh").read_text(encoding="utf-8")
     folders = {folder for path in _PATTERNS for folder in folders_above(path) if "/" in folder}
     given = f"host=/host node={name}; set -- {shlex.join([*sorted(folders), *_PATTERNS])}\n{script}"
+    # Signals that end a program are exceptions, so that what was begun is undone. Only the main thread may handle them;
+    # in another one the pod ends by itself.
+    ending = (signal.SIGTERM, signal.SIGHUP) if current_thread() is main_thread() else ()
     try:
-        with _ended_by_signals():
+        with handled_signals({number: partial(sys.exit, 128 + number) for number in ending}):
             try:
                 kubectl.run(
                     "create", "-f", "-", seconds=asking.PATIENCE, given=json.dumps(_pod(pod, name, image)).encode()
@@ -337,24 +343,6 @@ def _wait(kubectl: asking.Kubectl, pod: str) -> None:
             path = "jsonpath={.status.reason} {.status.message} {.status.containerStatuses[*].state.waiting}"
             why = kubectl.run("get", "pod", pod, "-o", path, seconds=asking.PATIENCE).decode(errors="replace").strip()
         raise asking.NoAnswerError(f"{error} {why[:_MOST_WORDS]}".strip()) from None
-
-
-@contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Let signals that end a program be exceptions, so that what was begun is undone."""
-
-    def end(number: int, _frame: object) -> None:
-        sys.exit(128 + number)
-
-    earlier = {}
-    # Only the main thread may; in another one the pod ends by itself.
-    with suppress(ValueError):
-        earlier = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in earlier.items():
-            signal.signal(number, handler)
 
 
 def _pod(name: str, node: str, image: str) -> dict[str, Any]:

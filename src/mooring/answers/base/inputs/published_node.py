@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-import click
-
-from mooring.cli.options import complete_file
+from mooring.cli.options import complete_file, text
 from mooring.cli.output import warn
 from mooring.engine.core.errors import InputError
 from mooring.lazy import lazily
@@ -45,22 +43,18 @@ if TYPE_CHECKING:
 KUBELET_ROOT = "/var/lib/kubelet"
 _SOCKET = "pod-resources/kubelet.sock"
 
-pod_resources_option = click.option(
+pod_resources_option = text(
     "--pod-resources",
-    "pod_resources",
-    default="",
-    metavar="PATH",
-    shell_complete=complete_file,
-    help=f"Socket of the kubelet's PodResources API. Default: {_SOCKET} in its root directory.",
+    "PATH",
+    f"Socket of the kubelet's PodResources API. Default: {_SOCKET} in its root directory.",
+    complete_file,
 )
 
 KUBELET_PODS = "--kubelet-pods"
-kubelet_pods_option = click.option(
+kubelet_pods_option = text(
     KUBELET_PODS,
-    "kubelet_pods",
-    default="",
-    metavar="URL",
-    help="Ask this kubelet for its pods, and no API server: http://127.0.0.1:10255, or https with --kubeconfig.",
+    "URL",
+    "Ask this kubelet for its pods, and no API server: http://127.0.0.1:10255, or https with --kubeconfig.",
 )
 
 
