@@ -267,11 +267,7 @@ class Store:
         except OSError as error:
             self.unlock()
             return f"{self.folder / LOCK_FILE}: cannot be locked: {checkpoint.system_words(error)}"
-        # What an agent that was killed left half written
-        with suppress(OSError):
-            for name in (CPU_FILE, MEMORY_FILE, JOURNAL_FILE, MACHINE_FILE):
-                for left in self.folder.glob(f".{name}.*"):
-                    left.unlink()
+        self._tidy()
         return ""
 
     def unlock(self) -> None:
@@ -292,6 +288,13 @@ class Store:
                 pause(_LOCK_PAUSE)
             else:
                 return
+
+    def _tidy(self) -> None:
+        """Remove what an agent that was killed in the middle of a write left behind: it fills the disk in the end."""
+        with suppress(OSError):
+            for name in (CPU_FILE, MEMORY_FILE, JOURNAL_FILE, MACHINE_FILE):
+                for left in self.folder.glob(f".{name}.*"):
+                    left.unlink()
 
     def _write_changed(self, state: AgentState) -> None:
         files = state.kubelet.files
