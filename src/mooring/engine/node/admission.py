@@ -142,7 +142,7 @@ class Admission:
             hints={},
             failures=[],
             asked=set(),
-            # Nobody hears of containers whose CPUs and memory are still to be decided.
+            # Containers whose CPUs and memory are not yet decided are not reported as admitted.
             observer=diverted(self.observer, (facts.ContainerAdmitted,), []),
         )
         verdict = beside.in_scope()

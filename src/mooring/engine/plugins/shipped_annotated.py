@@ -146,9 +146,9 @@ class HiddenSiblings:
 
     A container gets one thread of each core, and the others are not assigned as long as it runs.
 
-    Two threads of one core share its execution units and its first caches. Whoever wants the whole core for one thread
-    (latency, licences, side channels) switches SMT off for the whole machine today, or requests twice the CPUs and
-    leaves half of them idle (kubernetes/kubernetes#74471 requests it by pod). Here the other threads are withheld as
+    Two threads of one core share its execution units and its first caches. Users who need the whole core for one thread
+    (latency, licences, side channels) switch SMT off for the whole machine today, or request twice the CPUs and
+    leave half of them idle (kubernetes/kubernetes#74471 requests it by pod). Here the other threads are withheld as
     siblings: the host counts hints without them, and keeps those of the chosen cores unassigned.
     """
 

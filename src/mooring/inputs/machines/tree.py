@@ -310,7 +310,7 @@ def kubelet_here(tree: Tree) -> tuple[KubeletProcess | None, str]:
     """Look through all processes, once, for the kubelet of this computer.
 
     It is a program of its own, of several the one with the lowest process id; where there is none, the name of a
-    program that has the kubelet in it is told, if one runs.
+    running program that contains the kubelet is returned, if there is one.
 
     Those of a cluster inside containers, which have a process id of their own there, are no kubelets of this computer.
     """
