@@ -243,9 +243,18 @@ def judged_between(
         deleted = frozenset(uid for uid, one in window.pods.items() if one.deleted and after.runs(uid))
         search = OrderSearch(goal, refused, window.ran, after.state.files.memory, after.left, deleted)
         order, judgements = _ordered(possible_starts(base, before, changes, window, search), search, events)
-        fits, ran = order.mismatch is None, window.ran
         return JudgedInterval(
-            before, after, judgements, order.steps, order.points, leaving, base, goal, fits, order.has_listed, ran
+            before,
+            after,
+            judgements,
+            leaving=leaving,
+            ran=window.ran,
+            steps=order.steps,
+            points=order.points,
+            base=base,
+            goal=goal,
+            fits=order.mismatch is None,
+            has_listed=order.has_listed,
         )
     return JudgedInterval(before, after, tuple(said), leaving=leaving, ran=window.ran)
 
