@@ -22,7 +22,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
-import rich
 import yaml
 
 import mooring
@@ -102,7 +101,7 @@ def licences() -> str:
         f"Pyodide {PYODIDE}: MPL-2.0, source and text: https://github.com/pyodide/pyodide/tree/{PYODIDE}",
         "CPython 3.14, in Pyodide: PSF-2.0, https://docs.python.org/3.14/license.html",
     ]
-    for name in ("click", "PyYAML", "rich", *BUILT, mooring.DISTRIBUTION):
+    for name in ("click", "PyYAML", *BUILT, mooring.DISTRIBUTION):
         package = distribution(name)
         parts += [f"{name} {package.version}", *texts(package)]
     return "\n\n".join(parts) + "\n"
@@ -127,7 +126,7 @@ def build(site: Path) -> None:
         with tarfile.open(archive) as packed:
             packed.extraction_filter = getattr(tarfile, "data_filter", None)  # Pythons before 3.11.4 have none
             packed.extractall(folder)  # noqa: S202 - with that filter
-        for package in (mooring, click, rich, yaml):
+        for package in (mooring, click, yaml):
             here = Path(str(package.__file__)).parent
             shutil.copytree(here, library / here.name, ignore=shutil.ignore_patterns("*.so", "__pycache__", "*.md"))
         for wheel in wheels:

@@ -172,7 +172,7 @@ def explain(made: AnyPlan, pod: str) -> Explanation:
     named = planned_pods.find(planned_pods.pods_of(made), pod)
     story = planned_pods.explain(made, named.pod, named.container)
     topology = made.kubelet.settings.topology if isinstance(made, Plan) else None
-    document = explaining.explanation_document(story, made.machine.name, topology, release=made.release)
+    document = planned_pods.explanation_document(story, made.machine.name, topology, release=made.release)
     return Explanation(document, story.circumstances)
 
 

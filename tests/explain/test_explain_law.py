@@ -11,8 +11,7 @@ from tests.explain.situations import each_pod
 from tests.planner.recordings import CORPORA, WHOLE, lines, machines, scenarios
 
 from mooring.answers.base.answering import Answer, answered
-from mooring.answers.base.pods import story_of
-from mooring.answers.explain import explanation_document
+from mooring.answers.base.pods import explanation_document, story_of
 from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.facts import ExistingCPUsKept, PodShareCut
 from mooring.engine.devicemanager.state import DeviceState

@@ -17,7 +17,7 @@ from msgspec import to_builtins
 from tests.explain.refused_starts import recorded_starts
 from tests.explain.situations import container, planned, pod, policy, simple, told, with_memory
 
-from mooring.answers.explain import explanation_document
+from mooring.answers.base.pods import explanation_document
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.decision import Cause, Fault, StartRefusal
 from mooring.engine.memorymanager.state import MemoryState

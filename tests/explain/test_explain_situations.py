@@ -28,8 +28,7 @@ from tests.planner.doctor_nodes import CONFIG, MACHINE
 from tests.plans import refused_plan, started_plan
 
 from mooring.answers.base.plan import Question, make_plan
-from mooring.answers.base.pods import explain
-from mooring.answers.explain import explanation_document
+from mooring.answers.base.pods import explain, explanation_document
 from mooring.engine.checkpoint.cpu_file import cpu_state_text
 from mooring.engine.core.bits import NO_CPUS, CPUMask, NUMAMask
 from mooring.engine.core.config import (

@@ -13,10 +13,9 @@ from tests.laws.questions_anywhere import LAW, planned, questions_anywhere
 from mooring.answers.base.picture import plan_view
 from mooring.answers.base.plan import Question, make_plan
 from mooring.answers.base.plan_document import decided, differing, plan_document, plan_json
-from mooring.answers.base.pods import explain
+from mooring.answers.base.pods import explain, explanation_document
 from mooring.answers.base.report import report_of
 from mooring.answers.base.rows import plan_rows
-from mooring.answers.explain import explanation_document
 from mooring.answers.whatif.answer import differences, differs
 from mooring.cli.output import json_text
 from mooring.engine.core.config import CPU_HOTPLUG

@@ -23,12 +23,11 @@ from tests.plugins.plugged_nodes import STATIC, WHOLE, machine_named, named, plu
 
 from mooring.answers.base.agreement import differences
 from mooring.answers.base.plan import Plan, Question
-from mooring.answers.base.pods import explain
+from mooring.answers.base.pods import explain, explanation_document
 from mooring.answers.base.scenario import replay_scenario
 from mooring.answers.base.trace import Trace, machines_for
 from mooring.answers.compare import answer as run
 from mooring.answers.compare.variant import Variant
-from mooring.answers.explain import explanation_document
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import ChosenPlugin, KubeletConfig, MooringConfig, PluginChoice
 from mooring.engine.core.errors import InputError

@@ -23,9 +23,7 @@ from mooring.cli.output import (
     json_text,
     warn,
 )
-from mooring.engine.core.bits import list_text
 from mooring.engine.core.errors import InputError, clean
-from mooring.engine.core.release import NEWEST, Release
 from mooring.explanations.codes import (
     SHARED_BY_QOS,
     UNHEALTHY_DEVICES,
@@ -54,8 +52,6 @@ with lazily():
     from mooring.answers.base.inputs import checks as running_inputs
     from mooring.cli import terminal
     from mooring.documents import explanation as parts
-    from mooring.documents import facts
-    from mooring.explanations import lines
     from mooring.views import console
     from mooring.views import decision as decision_rows
     from mooring.views.svg import decision as decision_svg
@@ -63,9 +59,7 @@ with lazily():
 if TYPE_CHECKING:
     from mooring.answers.base.changes.search import Proposal
     from mooring.answers.base.plan import AnyPlan
-    from mooring.engine.core.topology import Topology
-    from mooring.engine.extensions.owners import HeldClaim
-    from mooring.explanations.story import Line, Story
+    from mooring.explanations.story import Story
 
 EPILOG = """\b
 Examples:
@@ -153,7 +147,7 @@ def command(name: str, *, verbose: bool, limit: int, form: str, to: str, inputs:
     proposals = [nearest_search.proposal_part(proposal, question) for proposal in found]
     for proposal, part in zip(found, proposals, strict=True):
         part.command = nearest_search.outcome_command(read, proposal.options, story.pod)
-    document = explanation_document(story, plan.machine.name, topology, proposals, plan.release)
+    document = pod_names.explanation_document(story, plan.machine.name, topology, proposals, plan.release)
     if form == "json":
         emit_document(json_text(document), to)
     elif form == "svg":
@@ -200,57 +194,6 @@ def _story(plan: AnyPlan, name: str) -> Story | None:
         return pod_names.explain(plan, named.pod, named.container)
     refused = pod_names.first_refused(plan)
     return pod_names.explain(plan, refused) if refused is not None else None
-
-
-def explanation_document(
-    story: Story,
-    machine: str,
-    topology: Topology | None,
-    nearest: Sequence[parts.ProposalPart] = (),
-    release: Release = NEWEST,
-) -> parts.ExplanationDocument:
-    """Return the document of a story.
-
-    Args:
-        story: of the pod.
-        machine: name of the machine.
-        topology: of the node; None when the kubelet would not start.
-        nearest: changes that would admit the pod.
-        release: of the kubelet that decided.
-    """
-    document = parts.ExplanationDocument(
-        kubelet=release.tag,
-        machine=machine,
-        uid=story.pod.uid,
-        namespace=story.pod.namespace,
-        name=story.pod.name,
-        container=story.container,
-        verdict=story.verdict,
-        running=story.running,
-        code=story.why.code,
-        why=story.why.sentence,
-        remedy=story.why.remedy,
-        reason=story.reason,
-        message=story.message,
-        proposals=list(nearest),
-        remarks=[parts.RemarkPart(remark.code, remark.sentence, remark.remedy) for remark in story.remarks],
-        story=[_line(line) for line in lines.story_lines(story, topology)],
-        claims=parts.StoryClaimsPart(
-            own=[_claim(claim) for claim in story.claims.own],
-            in_the_way=[_claim(claim) for claim in story.claims.in_the_way],
-        ),
-        facts=[facts.fact_members(fact) for fact in story.facts],
-    )
-    document.circumstances = story.circumstances
-    return document
-
-
-def _claim(claim: HeldClaim) -> parts.ClaimPart:
-    return parts.ClaimPart(claim.uid, claim.namespace, claim.name, list_text(claim.cpus))
-
-
-def _line(line: Line) -> parts.StoryLinePart:
-    return parts.StoryLinePart(line.text, line.mark, line.detail, [_line(child) for child in line.children])
 
 
 def explanation_list(plan: AnyPlan) -> parts.ExplanationListDocument:

@@ -18,8 +18,11 @@ from itertools import islice
 from mooring.answers.base.answering import STATE_FILES, Answer
 from mooring.answers.base.plan import AnyPlan, Plan, RefusedPlan, archive_of, decided_by
 from mooring.answers.base.plan_findings import OF_A_STORY
+from mooring.engine.core.bits import list_text
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
+from mooring.engine.core.release import NEWEST, Release
+from mooring.engine.core.topology import Topology
 from mooring.engine.extensions.owners import HeldClaim, claims_of
 from mooring.engine.kubelet.admit import AdmitMode, admit
 from mooring.engine.kubelet.kubelet import Kubelet
@@ -28,8 +31,14 @@ from mooring.engine.node.settings import policies
 from mooring.explanations import codes as code
 from mooring.explanations.codes import Reason, page
 from mooring.explanations.remarks import all_remarks
-from mooring.explanations.story import ClaimsInvolved, PodVerdict, Story
+from mooring.explanations.story import ClaimsInvolved, Line, PodVerdict, Story
 from mooring.explanations.why import why_container
+from mooring.lazy import lazily
+
+with lazily():
+    from mooring.documents import explanation as parts
+    from mooring.documents import facts
+    from mooring.explanations import lines
 
 _MOST_NAMED = 6
 """How many candidates a message names."""
@@ -316,3 +325,54 @@ def _is_admitted(answer: Answer, before: Kubelet, without: Iterable[HeldClaim]) 
     for claim in without:
         before = before.release(claim.uid)
     return admit(before, answer.pod, AdmitMode.TRIAL, running=answer.running)[1].admitted
+
+
+def explanation_document(
+    story: Story,
+    machine: str,
+    topology: Topology | None,
+    nearest: Sequence[parts.ProposalPart] = (),
+    release: Release = NEWEST,
+) -> parts.ExplanationDocument:
+    """Return the document of a story.
+
+    Args:
+        story: of the pod.
+        machine: name of the machine.
+        topology: of the node; None when the kubelet would not start.
+        nearest: changes that would admit the pod.
+        release: of the kubelet that decided.
+    """
+    document = parts.ExplanationDocument(
+        kubelet=release.tag,
+        machine=machine,
+        uid=story.pod.uid,
+        namespace=story.pod.namespace,
+        name=story.pod.name,
+        container=story.container,
+        verdict=story.verdict,
+        running=story.running,
+        code=story.why.code,
+        why=story.why.sentence,
+        remedy=story.why.remedy,
+        reason=story.reason,
+        message=story.message,
+        proposals=list(nearest),
+        remarks=[parts.RemarkPart(remark.code, remark.sentence, remark.remedy) for remark in story.remarks],
+        story=[_line(line) for line in lines.story_lines(story, topology)],
+        claims=parts.StoryClaimsPart(
+            own=[_claim(claim) for claim in story.claims.own],
+            in_the_way=[_claim(claim) for claim in story.claims.in_the_way],
+        ),
+        facts=[facts.fact_members(fact) for fact in story.facts],
+    )
+    document.circumstances = story.circumstances
+    return document
+
+
+def _claim(claim: HeldClaim) -> parts.ClaimPart:
+    return parts.ClaimPart(claim.uid, claim.namespace, claim.name, list_text(claim.cpus))
+
+
+def _line(line: Line) -> parts.StoryLinePart:
+    return parts.StoryLinePart(line.text, line.mark, line.detail, [_line(child) for child in line.children])
