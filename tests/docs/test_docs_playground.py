@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,22 @@ def test_what_the_page_loads_has_its_licences() -> None:
     assert all(name in text for name in ("Pyodide ", "CPython ", "click ", "PyYAML ", "msgspec ", "Apache License"))
     assert text.count("Redistribution and use in source and binary forms") == 2
     assert text.count("Permission is hereby granted, free of charge") == 1
+
+
+_WITHOUT_OTHERS = """
+import json, runpy, sys
+sys.modules.update(dict.fromkeys(("rich", "jinja2", "pluggy")))
+answer = runpy.run_path(sys.argv[1])["answer"]
+print(json.loads(answer(*json.loads(sys.argv[2])))["explained"]["code"])
+"""
+
+
+def test_the_planner_needs_no_package_that_the_page_lacks() -> None:
+    lesson = LESSONS[0]
+    asked = json.dumps([lesson[field] for field in ("machine", "config", "pods", "pod")])
+    words = [sys.executable, "-c", _WITHOUT_OTHERS, str(ROOT / "scripts" / "playground_planner.py"), asked]
+    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert ended.stdout.startswith("MOOR-"), ended.stderr
 
 
 def test_the_machines_that_the_page_offers_can_be_planned_on() -> None:
