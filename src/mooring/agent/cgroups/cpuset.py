@@ -14,11 +14,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 
 from mooring.agent.cgroups.files import CGroupTrouble, GroupError, Hierarchy, read, write
 from mooring.agent.cgroups.locate import groups_of_pod_above
+from mooring.agent.state import Setting
 from mooring.engine.core.bits import CPUMask, NUMAMask, list_text
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 
@@ -35,21 +35,13 @@ parsed = lru_cache(maxsize=1024)(CPUSet.parse)
 """A node has few different lists and shows them over and over."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cpuset:
-    """CPUs and NUMA nodes of a group."""
-
-    cpus: CPUSet
-    mems: NUMAMask
-
-
-def in_effect(hierarchy: Hierarchy, folder: str) -> Cpuset:
+def in_effect(hierarchy: Hierarchy, folder: str) -> Setting:
     """Return what the kernel lets the processes of a group use.
 
     Raises:
         GroupError: when the group cannot be read.
     """
-    return Cpuset(cpus_in_effect(hierarchy, folder), NUMAMask(_in_effect(hierarchy, folder, MEMS)))
+    return Setting(cpus_in_effect(hierarchy, folder), NUMAMask(_in_effect(hierarchy, folder, MEMS)))
 
 
 def cpus_in_effect(hierarchy: Hierarchy, folder: str) -> CPUSet:
