@@ -27,8 +27,9 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
+from mooring.agent.cgroups.cpuset import shows
 from mooring.agent.cgroups.files import CGroupTrouble
-from mooring.agent.cgroups.protocol import CGroups, CPUSetSeen, lasting_text, shows
+from mooring.agent.cgroups.protocol import CGroups, CPUSetSeen, lasting_text
 from mooring.agent.effects import LiftQuota, WriteCPUSet
 from mooring.agent.reactor.desired import are_files_behind, expected, expected_lifts, write_of
 from mooring.agent.reactor.hotplug import cpus_changed, is_news

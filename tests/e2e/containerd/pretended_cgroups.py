@@ -16,9 +16,9 @@ from unittest.mock import patch
 from tests.agent.small_node import nodes
 from tests.e2e.containerd.wrapper import Reader, tell
 
-from mooring.agent.cgroups.cpuset import parsed
+from mooring.agent.cgroups.cpuset import parsed, shows
 from mooring.agent.cgroups.files import CGroupTrouble
-from mooring.agent.cgroups.protocol import CPUSetSeen, UnseenCGroups, shows
+from mooring.agent.cgroups.protocol import CPUSetSeen, UnseenCGroups
 from mooring.agent.effects import WriteCPUSet
 from mooring.agent.state import Setting
 from mooring.command.main import run

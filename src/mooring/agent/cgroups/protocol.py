@@ -15,13 +15,21 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from mooring.agent.cgroups.cpuset import cpus_in_effect, in_effect, is_configured, return_cpus, write_cpuset
+from mooring.agent.cgroups.cpuset import (
+    cpus_in_effect,
+    differing,
+    in_effect,
+    is_configured,
+    return_cpus,
+    shows,
+    write_cpuset,
+)
 from mooring.agent.cgroups.files import CGroupLayout, CGroupTrouble, GroupError, Hierarchy, read, write
 from mooring.agent.cgroups.locate import group_folder, groups_of_container, has_processes, is_above_pods, missing
 from mooring.agent.effects import LiftQuota, QuotaOf, ReturnCPUs, WriteCPUSet
 from mooring.agent.reactor.lifecycle import Compliance, WriteOutcome
 from mooring.agent.state import Setting
-from mooring.engine.core.bits import NO_NODES, list_text
+from mooring.engine.core.bits import NO_NODES
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +107,6 @@ class CGroups(Protocol):
         return ()
 
 
-def shows(found: Setting, wanted: WriteCPUSet) -> bool:
-    """Tell whether what is in effect is what is wanted; an empty set requests nothing."""
-    return (not wanted.cpus or found.cpus == wanted.cpus) and (not wanted.mems or found.mems == wanted.mems)
-
-
 def written_of(done: CPUSetSeen) -> WriteOutcome:
     """Return what came of a write."""
     wanted, after, had = done.wanted, done.after, ""
@@ -128,24 +131,6 @@ def lasting_text(deviation: CPUSetSeen) -> str:
     if deviation.after is None:
         return unknown_text(wanted, deviation.trouble, deviation.problem)
     return f"has {differing(deviation.after, wanted)}, though that is configured: offline, or missing in a group above"
-
-
-def differing(found: Setting, wanted: WriteCPUSet) -> str:
-    """Return in words what differs.
-
-    >>> from mooring.engine.core.bits import NUMAMask
-    >>> from mooring.engine.core.cpuset import CPUSet
-    >>> wanted = WriteCPUSet("c", 1, "/c", CPUSet.parse("1-2"), NUMAMask(0b1))
-    >>> differing(Setting(CPUSet.parse("0-7"), NUMAMask(0b1)), wanted)
-    'CPUs 0-7 instead of 1-2'
-    """
-    pairs = (("CPUs", found.cpus.mask, wanted.cpus.mask), ("memory nodes", found.mems, wanted.mems))
-    parts = [
-        f"{what} {list_text(has) or 'none'} instead of {list_text(right)}"
-        for what, has, right in pairs
-        if right and has != right
-    ]
-    return " and ".join(parts)
 
 
 def unknown_text(wanted: WriteCPUSet, trouble: CGroupTrouble | None, problem: str) -> str:
