@@ -149,12 +149,20 @@ def _from_hardware(hardware: Hardware, told: CPULocations) -> CPULocations:
         if place.l3 is not None:
             uncore = told.by_cpu[cpu].l3 if cpu in told.by_cpu else None
             uncores.setdefault(place.l3, set()).add(uncore)
+    # A socket has the number that its first CPU tells.
+    packages = {_socket_key(cpu): cpu.package for cpu in reversed(hardware.cpus)}
+    # Firmware may number packages -1 or give two of them one number: such a number names nothing.
+    uses = Counter(packages.values())
     return CPULocations(
         by_cpu=dict(sorted(by_cpu.items())),
         memory=dict(sorted(memory.items())),
         memory_kinds={node.id: node.subtype for node in hardware.nodes if node.subtype not in {None, "DRAM"}},
         near={node.id: node.local_cpus.mask for node in hardware.nodes if node.id not in with_cpus},
-        socket_ids=_socket_ids(hardware),
+        socket_ids={
+            key: None if id_ is None or id_ < 0 or uses[id_] > 1 else id_
+            for key, id_ in packages.items()
+            if key is not None
+        },
         l3_ids={l3: next(iter(known)) if len(known) == 1 else None for l3, known in uncores.items()},
         offline=hardware.offline.mask & ~mask_of(cpu.id for cpu in hardware.cpus),
     )
@@ -173,17 +181,6 @@ def _home(cpu: HardwareCPU, nodes: Mapping[int, HardwareNode], told: CPULocation
     if chosen is not None and chosen.numa in ids:
         return chosen.numa
     return min(listing, key=lambda node: (len(node.local_cpus), node.id)).id if listing else None
-
-
-def _socket_ids(hardware: Hardware) -> dict[int, int | None]:
-    packages: dict[int, int | None] = {}
-    for cpu in hardware.cpus:
-        key = _socket_key(cpu)
-        if key is not None:
-            packages.setdefault(key, cpu.package)
-    # Firmware may number packages -1 or give two of them one number: such a number names nothing.
-    uses = Counter(packages.values())
-    return {key: None if id_ is None or id_ < 0 or uses[id_] > 1 else id_ for key, id_ in packages.items()}
 
 
 def _socket_key(cpu: HardwareCPU) -> int | None:
