@@ -107,7 +107,7 @@ fuzz-inputs: $(STAMP)
 	$(BIN)/python scripts/fuzz_inputs.py --runs $(RUNS) $(if $(DRAWN),--drawn --seed $(DRAWN)) $(READERS)
 
 sweep: $(STAMP)
-	MOORING_SWEEP=whole $(BIN)/python -m pytest -q -p no:cacheprovider tests/inputs/test_inputs_hostile_texts.py
+	MOORING_SWEEP=$(or $(SAMPLE),whole) $(BIN)/python -m pytest -q -p no:cacheprovider tests/inputs/test_inputs_hostile_texts.py
 
 # Skips itself, by name and reason, where there is no Chromium and none can be installed.
 test-browser: $(STAMP)
