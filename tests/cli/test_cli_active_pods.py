@@ -86,7 +86,6 @@ def test_pods_of_several_nodes_need_a_name(tmp_path: Path) -> None:
 # ``--save-state`` and ``--state``: plans that go on where others stopped, and files that stay untouched.
 
 
-FILES = ("cpu_manager_state", "memory_manager_state")
 GOLDEN = Path(__file__).parent / "golden"
 
 
@@ -279,13 +278,6 @@ def test_explain_and_doctor_name_the_defect_on_files_that_are_sound(tmp_path: Pa
     assert text.startswith(f"{tmp_path}/state: the kubelet starts on these files, but its start after that fails ")
     assert f"warning[MOOR-547]: {MOVES}." in text
     assert f"error[MOOR-547]: {FAILS}." in text
-
-
-def test_a_running_pod_that_a_restart_rejects_is_named_with_the_defect(tmp_path: Path) -> None:
-    node = given_restarts(tmp_path, policy="restricted")
-    saved = mooring("plan", "-f", tmp_path / "pod.yaml", *node, "--save-state", tmp_path / "state")
-    said = "a start of the kubelet on its state rejects it, although it runs"
-    assert saved.err == f"warning[MOOR-547]: default/budget: {said} (defect pod-restart)\n"
 
 
 def test_an_upgrade_that_moves_pods_or_starts_only_once_is_not_safe(tmp_path: Path) -> None:

@@ -192,13 +192,6 @@ def test_a_deployment_of_0_is_counted(tmp_path: Path, name: tuple[str, ...], oth
     assert counted["count"] == mooring("capacity", *SHAPE, *others, *NODE, "-o", "json").document["count"] > 0
 
 
-def test_a_name_that_nothing_has_is_refused_with_the_deployment_that_is_scaled_to_0(tmp_path: Path) -> None:
-    file = tmp_path / "web.yaml"
-    file.write_text(SCALED_DOWN, encoding="utf-8")
-    refused = mooring("capacity", "job", "-f", file, *NODE)
-    assert (refused.code, refused.err) == (2, "mooring: there is no pod 'job'; there are default/web\n")
-
-
 # ``mooring capacity -o svg``: the answer is the headline, and what stops the next pod is said once.
 
 

@@ -110,13 +110,6 @@ def test_the_plan_from_the_archive_is_the_plan_from_the_parts(
     assert [pod["name"] for pod in whole["pods"]] == ["shop-2", "shop-1", "shop-0", "new"]
 
 
-def test_the_machine_is_the_same_one(root: Path, archive: Path) -> None:
-    collected(root, archive)
-    packed = mooring("topology", "--node", archive, "-o", "json").document
-    assert unnamed(packed) == unnamed(mooring("topology", "--machine", root, "-o", "json").document)
-    assert mooring("topology", "--node", archive, "-o", "machineinfo").code == 0
-
-
 def test_who_else_may_run_is_told_the_same(root: Path, archive: Path) -> None:
     online = CPUSet.parse("0-15")
     collected(root, archive)
@@ -377,13 +370,6 @@ def test_a_pod_of_the_archive_cannot_be_admitted_once_more(node: Path, tmp_path:
 
 def test_a_node_can_be_shown_with_its_pods_and_nothing_else(node: Path) -> None:
     assert "customer/shop-0" in mooring("show", "--node", node, code=0).out
-
-
-@pytest.mark.parametrize("verb", [("plan", "-f", str(EXAMPLES / "pods.yaml")), ("show",), ("topology",)])
-def test_what_is_no_node_archive_is_one_line(verb: tuple[str, ...], tmp_path: Path) -> None:
-    for file in (EXAMPLES / "pods.yaml", tmp_path / "missing.tar.gz", tmp_path):
-        answered = mooring(*verb, "--node", file)
-        assert (answered.code, len(answered.err.splitlines())) == (2, 1), answered
 
 
 @pytest.mark.parametrize("verb", ["plan", "upgrade"])

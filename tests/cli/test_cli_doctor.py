@@ -288,17 +288,6 @@ def pod_level(site: Site) -> Site:
     return site
 
 
-def test_entries_of_whole_pods_are_missed_without_their_gate(pod_level: Site) -> None:
-    assert pod_level.doctor(config=pod_level.folder / "pods-on.yaml").code == 0
-    answer = pod_level.doctor("-o", "json")
-    assert codes(answer) == ["MOOR-320", "MOOR-335", "MOOR-320"]
-    (repair,) = answer.document["repairs"]
-    assert (repair["file"], repair["kept"], repair["dropped"]) == ("memory_manager_state", 2, [])
-    assert "podEntries" not in repair["text"]
-    assert pod_level.doctor("--write").code == 0
-    assert pod_level.doctor().code == 0
-
-
 @pytest.mark.parametrize("release", [name for name in RELEASE_NAMES if name < "1.37"])
 def test_an_older_kubelet_gets_a_file_of_its_own_format(pod_level: Site, release: str) -> None:
     config = pod_level.folder / "pods-on.yaml"

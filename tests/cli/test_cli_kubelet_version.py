@@ -86,12 +86,6 @@ def test_what_is_no_known_release_is_one_line(version: str, told: str, asked: tu
     assert told in answered.err
 
 
-def test_the_nearest_release_is_taken_with_a_warning(asked: tuple[str | Path, ...]) -> None:
-    answered = mooring("plan", *asked, "--kubelet-version", "v1.30.6-gke.100", "--nearest-release", "-o", "json")
-    assert answered.document["kubelet"] == "v1.31.14"
-    assert "MOOR-580" in {finding["code"] for finding in answered.document["findings"]}
-
-
 def test_the_archive_names_the_release_and_the_option_wins(tmp_path: Path) -> None:
     root, archive = make_root(tmp_path / "root"), tmp_path / "old.tar.gz"
     mooring("collect", "--root", root, "--no-kubectl", "--kubelet-version", "v1.36.3-eks-1", "--to", archive)
@@ -290,14 +284,6 @@ def test_parts_are_replaced_and_left_out() -> None:
     none = mooring("plan", "-f", "pod.yaml", "--config", "none", "--state", "none")
     assert "none given: the kubelet's defaults" in none.err
     assert mooring("plan", "-f", "pod.yaml", "--state", "none", "--active", "none").code == 0
-
-
-@pytest.mark.usefixtures("held")
-@pytest.mark.parametrize("words", [("--node", "none"), ("--machine", "small-1s8")])
-def test_another_node_is_not_mixed_with_this_one(words: tuple[str, str]) -> None:
-    answered = mooring("plan", "-f", "pod.yaml", *words, *(() if words[0] == "--machine" else ("--config", "none")))
-    assert NOTE not in answered.err
-    assert "none given: the kubelet's defaults" in answered.err
 
 
 def test_a_command_that_is_printed_keeps_what_is_left_out(root: Path) -> None:

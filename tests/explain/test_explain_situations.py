@@ -120,14 +120,6 @@ def test_best_effort_takes_it_and_the_spread_is_remarked() -> None:
     assert "MOOR-171" in [remark.code for remark in story.remarks]
 
 
-def test_policy_none_asks_nobody() -> None:
-    story = told(planned(policy("none"), [*FULL, simple("wide", "6")]))
-    assert story.admitted
-    assert (last_of(story).merge, last_of(story).opinions) == (None, ())
-    [taking] = takings(story.chapters)
-    assert [run.place for run in taking.runs] == ["anywhere"]
-
-
 def test_cpus_and_memory_that_lie_apart_pull_the_pod_apart() -> None:
     config = with_memory(policy("restricted"))
     story = told(planned(config, [simple("wide", "2", "20Gi")]))
@@ -253,17 +245,6 @@ def test_the_remainder_of_a_distribution_is_reported() -> None:
     assert "MOOR-174" in [remark.code for remark in story.remarks]
 
 
-def test_scope_decides_whether_containers_are_asked_one_by_one() -> None:
-    pair = pod("pair", container("left", "5"), container("right", "5"))
-    apart = told(planned(policy("single-numa-node", "container"), [pair]))
-    together = told(planned(policy("single-numa-node", "pod"), [pair]))
-    assert apart.admitted
-    assert [merge(chapter).result.mask for chapter in apart.chapters] == [0b01, 0b10]
-    assert (together.why.code, [chapter.container for chapter in together.chapters]) == ("MOOR-102", [""])
-    assert together.chapters[0].need == 10
-    assert together.unreached == ("left", "right")
-
-
 def test_a_partition_is_divided_among_the_containers() -> None:
     own = pod_level("own", "4", container("app", "2"), Container("helper"))
     story = told(planned(with_pod_level(policy("restricted", "pod")), [own]))
@@ -285,14 +266,6 @@ def test_devices_are_reported_with_their_numa_nodes() -> None:
     assert (taken.taken, taken.near) == (("nic-1",), 0b10)
     assert opinion(last_of(given), "example.com/nic").free == {0: {"example.com/nic": 0}, 1: {"example.com/nic": 1}}
     assert refused.why.code == "MOOR-131"
-
-
-def test_a_story_about_one_container_leaves_the_others_out() -> None:
-    from mooring.answers.base.pods import explain  # noqa: PLC0415 - the others ask for whole pods
-
-    pair = pod("pair", container("left", "2"), container("right", "2"))
-    plan = planned(policy("restricted"), [pair])
-    assert [chapter.container for chapter in explain(plan, pair, "right").chapters] == ["right"]
 
 
 def test_the_refusing_line_is_marked() -> None:
@@ -509,12 +482,6 @@ def test_a_pod_is_told_what_it_has_by_its_claims_and_which_hold_nothing_here() -
         "own": [{"uid": "uid-one", "namespace": "shop", "name": "one", "cpus": "1-2"}],
         "inTheWay": [],
     }
-
-
-def test_a_claim_of_the_same_name_in_another_namespace_is_not_the_pods() -> None:
-    asked = replace(pod_claims(1, claims=("one",)), namespace="other")
-    found = story_claims(claims_state(one=0b0110), asked)
-    assert (found.claims.own, found.claims.nowhere) == ((), ("one",))
 
 
 def test_cpus_that_are_offline_stay_so_while_claims_are_thought_away() -> None:

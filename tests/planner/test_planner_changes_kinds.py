@@ -28,9 +28,6 @@ from mooring.answers.base.changes.requests import Amount, MoreDevices, OtherDevi
 from mooring.answers.base.changes.search import Proposal
 from mooring.answers.base.plan import Question, make_plan
 from mooring.answers.base.plan_document import plan_document
-from mooring.answers.base.trace import trace_of
-from mooring.answers.compare.trial import run_trials
-from mooring.answers.compare.variant import Variant
 from mooring.answers.whatif.answer import differences
 from mooring.engine.core.config import DEVICE_ALIGNMENT, FIXABLE_DEFECTS, KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.core.errors import InputError
@@ -40,7 +37,6 @@ from mooring.engine.core.quantity import Quantity
 from mooring.engine.devicemanager.state import Device
 from mooring.inputs.machines.compact import parse_compact
 
-GIB = 2**30
 GPU, DRIVER = "vendor.example/gpu", "gpu.vendor.example"
 FOLLOWING = MooringConfig(frozenset({DEVICE_ALIGNMENT}))
 SINGLE = KubeletConfig(
@@ -125,16 +121,6 @@ def test_the_largest_smaller_number_of_cpus_is_proposed_first() -> None:
     assert proposals[0].options == (("--ask", "default/wide/app:cpu=4"),)
 
 
-def test_an_odd_number_of_cpus_is_rounded_up_before_it_is_rounded_down() -> None:
-    config = replace(SINGLE, cpu_manager_policy_options={"full-pcpus-only": "true"}, reserved_system_cpus="0,4")
-    proposals = found(asked([guaranteed("odd", 3)], config, THREADS), "odd")
-    assert [(proposal.changes, proposal.cost) for proposal in proposals[:2]] == [
-        ((Amount(ref("odd"), "app", "cpu", Quantity.parse("4")),), Cost()),
-        ((Amount(ref("odd"), "app", "cpu", Quantity.parse("2")),), Cost(cpus=1000)),
-    ]
-    assert (ConfigField("cpuManagerPolicyOptions.full-pcpus-only", "false"),) in [one.changes for one in proposals]
-
-
 def test_a_container_without_anything_to_share_gets_one_cpu_more_for_its_pod() -> None:
     question = asked([whole(wants("full", 2, "1Gi"), "2")], POD_MANAGERS)
     assert make_plan(question).answers[0].decision.reason == "EmptyPodSharedPoolError"
@@ -156,16 +142,6 @@ def test_an_init_container_that_binds_its_app_to_a_full_node_asks_for_what_the_a
     proposals = found(asked([replace(pinned, containers=(init, *pinned.containers))]), "pinned")
     assert proposals[0].changes == (Amount(ref("pinned"), "init", "cpu", Quantity.parse("4")),)
     assert proposals[0].cost == Cost()
-
-
-def test_the_amount_of_memory_that_is_proposed_is_exactly_what_a_node_has() -> None:
-    pods = [guaranteed("first", 1, "2Gi"), guaranteed("large", 1, "20Gi")]
-    question = asked(pods, replace(SINGLE, **WITH_MEMORY))
-    change = found(question, "large")[0].changes[0]
-    assert isinstance(change, Amount)
-    assert change.amount.units == 16 * GIB
-    more = applied(question, [replace(change, amount=Quantity.of_bytes(16 * GIB + 1))])
-    assert not make_plan(more).answers[1].admitted
 
 
 def test_a_burstable_pod_asks_for_what_is_left_of_the_node() -> None:
@@ -192,15 +168,6 @@ def test_memory_that_is_proposed_leaves_a_numa_node_for_pods_behind() -> None:
     amounts = [one for one in found(question, "wide") if isinstance(one.changes[0], Amount)]
     assert amounts[0].changes == (Amount(ref("wide"), "app", "memory", Quantity.parse("9116Mi")),)
     assert make_plan(applied(question, amounts[0].changes)).is_yes
-
-
-def test_pod_level_resources_are_an_amount_of_their_own() -> None:
-    config = replace(SINGLE, topology_manager_scope="pod", feature_gates={"PodLevelResourceManagers": True})
-    amounts = {"cpu": Quantity.parse("6"), "memory": Quantity.parse("1Gi")}
-    pod = replace(wants("whole", 1), containers=(Container("app"),), resources=PodResources(amounts, amounts))
-    proposal = found(asked([pod], config), "whole")[0]
-    assert proposal.text == "Let default/whole as a whole request 4 CPUs instead of 6."
-    assert proposal.options == (("--ask", "default/whole:cpu=4"),)
 
 
 def test_a_pod_that_comes_first_finds_its_node_and_a_small_one_that_moves_finds_another_place() -> None:
@@ -343,22 +310,6 @@ def test_a_gate_of_another_release_is_no_misspelling() -> None:
     assert "did you mean" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("option", "value", "text"),
-    [
-        ("--ask", "*:cpu=2", ("runs", "a", "b")),
-        ("--ask", "a:cpu=2", ("a",)),
-        ("--ask", "default/a/*:memory=1Gi", ("a",)),
-        ("--remove", "default_b", ("b",)),
-    ],
-)
-def test_a_name_means_all_that_it_fits(option: str, value: str, text: tuple[str, ...]) -> None:
-    changes = understood(QUESTION, option, value)
-    assert [change.pod.shown for change in changes if isinstance(change, Amount | PodRemoval)] == [
-        f"default/{name}" for name in text
-    ]
-
-
 def test_a_running_pod_ends_before_the_first_is_asked_and_another_is_not_asked_at_all() -> None:
     assert applied(QUESTION, [PodRemoval(ref("runs"))]).leaving == {"default_a": ("default_runs",)}
     assert [pod.name for pod in applied(QUESTION, [PodRemoval(ref("a"))]).pods] == ["b"]
@@ -481,20 +432,10 @@ def test_a_pod_that_comes_back_has_its_claims_still() -> None:
     assert [device.id for device in back.decision.devices["app"][DRIVER]] == ["pool/1"]
 
 
-def test_compared_configurations_know_what_pods_claim() -> None:
-    claims = {"default_infer": {"app": {DRIVER: frozenset({"pool/1"})}}}
-    question = replace(asked_devices([wants("infer", 2)]), claimed=claims, devices={DRIVER: (Device("pool/1", (1,)),)})
-    variant = Variant("x", question.machine, question.config, question.mooring, question.devices)
-    [trial] = run_trials(trace_of(question), {0: variant})
-    [admission] = trial.admissions
-    assert str(admission.decision.containers["app"].cpus) == "4-5"
-
-
 # A proposal says what it costs: guarantees, alignment, pods that move, and what has to be bought.
 
 
 BEST_EFFORT = (ConfigField("topologyManagerPolicy", "best-effort"),)
-RESTRICTED = (ConfigField("topologyManagerPolicy", "restricted"),)
 
 
 def lost_by(proposal: Proposal) -> dict[str, int]:
@@ -541,19 +482,6 @@ def test_devices_that_no_numa_node_has_together_need_several() -> None:
         found(question, "train")[0].text
         == "Let container app of default/train request 1 vendor.example/gpu instead of 2."
     )
-
-
-def test_cpus_and_devices_that_need_several_numa_nodes_are_not_aligned() -> None:
-    question = asked([wants("train", 6, "1Gi", gpu=2)], gpu=(0, 1))
-    policy = next(one for one in found(question, "train") if one.changes == RESTRICTED)
-    assert given_up_words(policy) == ["guarantee of one NUMA node", "CPUs on 2 NUMA nodes", "GPUs on 2 NUMA nodes"]
-    (train,) = differences(make_plan(question), make_plan(applied(question, RESTRICTED)))
-    (placed,) = train.after.containers.values()
-    assert [(one.level, one.held, one.needed) for one in placed.alignment] == [
-        ("numa", 2, 2),
-        ("socket", 2, 2),
-        ("devices", 2, 2),
-    ]
 
 
 def test_before_and_after_say_how_a_container_is_aligned() -> None:
