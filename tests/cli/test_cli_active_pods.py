@@ -291,15 +291,3 @@ def test_an_upgrade_that_moves_pods_or_starts_only_once_is_not_safe(tmp_path: Pa
     text = mooring(*arguments).out
     assert "but moves 1 of 1 running pod. A restart of the old one does the same." in text
     assert "Its start after that fails: start cpu manager error" in text
-
-
-def test_pods_that_keep_what_they_have_are_not_mentioned(tmp_path: Path) -> None:
-    node = given_restarts(tmp_path)
-    plain = POD.replace('  resources: {limits: {cpu: "2", memory: 1Gi}, requests: {cpu: "2", memory: 1Gi}}\n', "")
-    (tmp_path / "pod.yaml").write_text(
-        plain.replace("{name: rest}", "{name: rest, resources: {limits: {cpu: 1, memory: 1Gi}}}")
-    )
-    answered = mooring("plan", "-f", tmp_path / "pod.yaml", *node, "--save-state", tmp_path / "state")
-    assert (answered.code, answered.err) == (0, "")
-    upgraded = mooring("upgrade", "--kubelet-version", "1.36", "-f", tmp_path / "pod.yaml", *node, "-o", "json")
-    assert (upgraded.code, upgraded.document["safe"], upgraded.document["nextStartError"]) == (0, True, None)

@@ -290,11 +290,6 @@ class TestAssumedMemory:
         words = ("--machine", "sockets=2 cores=8", "--config", write("kubelet.json", KUBELET_ASSUMPTIONS))
         assert "8 GiB of memory (assumed)" in why_of(planned(write, a_pod(cpu="2", memory="20Gi"), *words))
 
-    def test_memory_beside_the_file_decides(self, write: Write, words: tuple[str, ...]) -> None:
-        pod = a_pod(cpu="2", memory="20Gi")
-        assert planned(write, pod, *words, "--machine", "memory=64Gi").code == 0
-        assert planned(write, pod, *words, "--machine", "node1.memory=32Gi").code == 0
-
     def test_numactl_beside_lscpu_tells_memory(self, write: Write, words: tuple[str, ...]) -> None:
         answered = planned(write, a_pod(cpu="2", memory="20Gi"), *words, "--machine", write("numactl.txt", NUMACTL))
         assert answered.code == 0, answered.out

@@ -40,15 +40,6 @@ def test_a_pod_of_the_manifests_is_the_first_that_is_counted_and_one_that_runs_a
         assert mooring(*asked, "-o", "json").document["count"] == count
 
 
-def test_a_pod_alone_needs_no_name(tmp_path: Path) -> None:
-    only = tmp_path / "only.yaml"
-    only.write_text(
-        "apiVersion: v1\nkind: Pod\nmetadata: {name: only}\nspec:\n  containers:\n"
-        "    - {name: a, resources: {limits: {cpu: 16, memory: 1Gi}}}\n"
-    )
-    assert "more pods like default/only fit." in mooring("capacity", "-f", only, *NODE).out
-
-
 def test_wide_has_a_row_for_every_container() -> None:
     out = mooring(*DATABASE, "-o", "wide").out
     assert [line.split()[0] for line in out.splitlines() if line.startswith("data/database+")] == [

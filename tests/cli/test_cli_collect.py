@@ -419,14 +419,6 @@ def test_texts_and_pictures_name_the_node_and_the_time(command: tuple[str, ...])
     assert TITLE in answered.out
 
 
-@pytest.mark.parametrize("command", [TEXTS[0], TEXTS[7], TEXTS[9], TEXTS[12]], ids=" ".join)
-def test_documents_have_a_finding_about_the_archive(command: tuple[str, ...]) -> None:
-    document = mooring(*command, *NODE, "-o", "json").document
-    (found,) = [one for one in document["findings"] if one["code"] == "MOOR-583"]
-    assert (found["severity"], found["subject"]) == ("info", "edge-7")
-    assert document["machine"] == TITLE
-
-
 def test_what_is_published_has_the_name_of_the_archives_node(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NODE_NAME", raising=False)
     names = {

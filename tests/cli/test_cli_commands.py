@@ -215,14 +215,6 @@ def test_where_cadvisor_fails_its_text_is_the_answer() -> None:
     assert failing == 8
 
 
-@needs_machines
-def test_a_plan_on_a_machine_that_cadvisor_cannot_describe_says_so() -> None:
-    machine = MACHINES / "2amd64-2n" / "2amd64-2n.tar.gz"
-    answered = mooring("plan", *PODS, "--machine", machine, "-o", "json", code=1)
-    assert answered.document["startError"] == "open /proc/cpuinfo: no such file or directory"
-    assert answered.document["startErrorStage"] == "machine"
-
-
 # Every document of ``-o json`` is what its schema says, member by member.
 
 

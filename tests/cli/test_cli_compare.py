@@ -138,13 +138,6 @@ def test_a_running_pod_is_not_counted_among_the_asked(loose: Path) -> None:
     assert document["pods"] == 11
 
 
-def test_a_recorded_trace_runs_on_its_machine_under_its_configuration() -> None:
-    source = f"{CORPORA / 'admission-lifecycle-restart.jsonl.gz'}#lifecycle-restart-0004"
-    document = mooring("compare", "--trace", source, "--vary", "topology-scope", "-o", "json").document
-    assert {variant["machine"] for variant in document["variants"]} == {"xeon-2s64"}
-    assert (document["steps"], document["pods"]) == (3, 1)
-
-
 def test_a_recorded_trace_warns_of_a_release_that_is_not_known() -> None:
     source = f"{CORPORA / 'admission-lifecycle-restart.jsonl.gz'}#lifecycle-restart-0004"
     newer = mooring("compare", "--trace", source, "--kubelet-version", "1.99", "-o", "json")

@@ -439,14 +439,6 @@ def test_running_pods_tell_which_containers_have_exclusive_cpus(node: Node) -> N
     assert node.problems("--active", few)["MOOR-345"] == ["uid-6"]
 
 
-@pytest.mark.parametrize("file", [CPU_FILE, MEMORY_FILE])
-def test_a_lost_entry_is_named_with_the_file_that_lacks_it(node: Node, file: str) -> None:
-    node.truncate(file, '"uid-1":{')
-    rows = [line.split(maxsplit=1) for line in node.doctor().out.splitlines()]
-    (outcome,) = [row[1] for row in rows if row and row[0] == "uid-3/app"]
-    assert outcome.endswith(f"has no readable entry in {file}"), outcome
-
-
 def test_a_running_container_without_its_devices_in_the_record_is_named(node: Node) -> None:
     node.record(held("other", "a"))
     text = node.pods.read_text(encoding="utf-8")

@@ -293,12 +293,6 @@ def test_the_document_has_the_story_the_facts_and_the_nearest_change() -> None:
     assert any(line["mark"] == "no" for line in found["story"][0]["below"])
 
 
-def test_the_nearest_changes_are_as_many_as_asked_for() -> None:
-    many = mooring("explain", "solver", *PODS, *NODE, "-o", "json", "--nearest", "3").document["proposals"]
-    none = mooring("explain", "solver", *PODS, *NODE, "-o", "json", "--nearest", "0").document["proposals"]
-    assert (len(many) > 1, none) == (True, [])
-
-
 def test_a_pod_after_one_on_which_the_kubelet_crashes_is_asked_unless_the_plan_stops_there(tmp_path: Path) -> None:
     config = tmp_path / "kubelet.yaml"
     config.write_text(

@@ -71,18 +71,6 @@ def test_whatif_and_capacity_ask_a_node_with_offline_cpus(inputs: list[str], new
     assert counted.document["next"]["why"].endswith("CPUs 5,12-14 are offline.")
 
 
-@pytest.mark.parametrize(
-    ("name", "fact"),
-    [("default/db", "CPUsBroken"), ("default/cache", "CPUsReplaced"), ("default/web", "OfflineCPUsLeftOut")],
-)
-def test_an_explanation_has_the_facts_and_a_schema(inputs: list[str], new: list[str], name: str, fact: str) -> None:
-    result = mooring("explain", name, "--nearest", "0", *new, *inputs, "--offline", "2,5,12", "-o", "json")
-    answer = result.document
-    assert complaints(answer["kind"], answer) == []
-    assert fact in [one["fact"] for one in answer["facts"]]
-    assert result.code == (1 if name == "default/web" else 0)
-
-
 @pytest.mark.parametrize("form", ["terminal", "svg", "html"])
 def test_a_picture_tells_broken_from_offline(inputs: list[str], form: str) -> None:
     result = mooring("show", *inputs, "--offline", "2,5,12", "-o", form, code=0)

@@ -28,11 +28,10 @@ from mooring.answers.base.changes.requests import Amount, MoreDevices, OtherDevi
 from mooring.answers.base.changes.search import Proposal
 from mooring.answers.base.plan import Question, make_plan
 from mooring.answers.base.plan_document import plan_document
-from mooring.answers.whatif.answer import differences
 from mooring.engine.core.config import DEVICE_ALIGNMENT, FIXABLE_DEFECTS, KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
-from mooring.engine.core.pod import Container, ContainerKind, Pod, PodResources, QoS
+from mooring.engine.core.pod import Container, Pod, PodResources, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.devicemanager.state import Device
 from mooring.inputs.machines.compact import parse_compact
@@ -50,7 +49,6 @@ def machine(text: str) -> Machine:
 
 TWO_NODES = machine("sockets=2 numa=2 cores=8 threads=1 memory=32Gi distances=10,20")
 """Nodes 0-3 and 4-7; CPU 0 is reserved."""
-THREADS = machine("sockets=1 cores=4 threads=2 memory=16Gi")
 
 
 def asked(
@@ -114,13 +112,6 @@ WITH_MEMORY: dict[str, Any] = {
 }
 
 
-def test_the_largest_smaller_number_of_cpus_is_proposed_first() -> None:
-    proposals = found(asked([guaranteed("wide", 6)]), "wide")
-    assert proposals[0].text == "Let container app of default/wide request 4 CPUs instead of 6."
-    assert proposals[0].cost == Cost(cpus=2000)
-    assert proposals[0].options == (("--ask", "default/wide/app:cpu=4"),)
-
-
 def test_a_container_without_anything_to_share_gets_one_cpu_more_for_its_pod() -> None:
     question = asked([whole(wants("full", 2, "1Gi"), "2")], POD_MANAGERS)
     assert make_plan(question).answers[0].decision.reason == "EmptyPodSharedPoolError"
@@ -134,23 +125,6 @@ def test_a_container_leaves_memory_of_its_pod_to_those_that_share() -> None:
         "Let default/full as a whole request 1025Mi of memory instead of 1Gi.",
         "Let container server of default/full request 1023Mi of memory instead of 1Gi.",
     ]
-
-
-def test_an_init_container_that_binds_its_app_to_a_full_node_asks_for_what_the_app_asks_for() -> None:
-    init = replace(wants("pinned", 1, "1Gi").containers[0], name="init", kind=ContainerKind.INIT)
-    pinned = wants("pinned", 4, "1Gi")
-    proposals = found(asked([replace(pinned, containers=(init, *pinned.containers))]), "pinned")
-    assert proposals[0].changes == (Amount(ref("pinned"), "init", "cpu", Quantity.parse("4")),)
-    assert proposals[0].cost == Cost()
-
-
-def test_a_burstable_pod_asks_for_what_is_left_of_the_node() -> None:
-    pod = burstable(wants("b", "9500m", ""))
-    proposal = found(asked([pod]), "b")[0]
-    change = proposal.changes[0]
-    assert isinstance(change, Amount)
-    assert (str(change.amount), proposal.cost) == ("7", Cost(cpus=2500))
-    assert applied(asked([pod]), proposal.changes).pods[0].containers[0].limits == {}
 
 
 def test_what_is_proposed_leaves_room_for_pods_behind() -> None:
@@ -183,13 +157,6 @@ def test_a_pod_that_comes_first_finds_its_node_and_a_small_one_that_moves_finds_
     assert [pod.get("left", False) for pod in to_builtins(plan_document(after))["pods"]] == [True, False, False, False]
 
 
-def test_the_cheapest_removal_wins() -> None:
-    question = asked([guaranteed("two", 2), guaranteed("four", 4), guaranteed("late", 3)])
-    removals = of_kind(question, "late", "removal")
-    assert removals[0].changes == (PodRemoval(ref("two"), ref("late")),)
-    assert removals[0].cost == Cost(touched=1, cpus=2000, bytes=16 * 2**20)
-
-
 def test_two_pods_go_where_one_is_not_enough() -> None:
     pods = [*(guaranteed(f"p{number}", 1) for number in range(7)), guaranteed("late", 4)]
     pairs = [one for one in found(asked(pods), "late") if len(one.changes) == 2]
@@ -200,26 +167,11 @@ def test_two_pods_go_where_one_is_not_enough() -> None:
     assert pairs[0].cost.touched == 2
 
 
-def test_one_more_device_where_the_cpus_are_costs_no_guarantee() -> None:
-    [more] = of_kind(asked([wants("train", 4, "1Gi", gpu=1)], gpu=(0,)), "train", "device")
-    assert (more.changes, more.cost) == ((MoreDevices(GPU, 1),), Cost(devices_added=1))
-    assert given_up_words(more) == []
-
-
 def test_one_more_device_for_an_earlier_pod_leaves_the_pod_its_node() -> None:
     question = asked([wants("first", 2, "1Gi", gpu=1), guaranteed("late", 4)], gpu=(1,))
     changes = {one.changes: one.cost for one in found(question, "late")}
     assert changes[(MoreDevices(GPU, 0),)] == Cost(touched=1, devices_added=1)
     assert make_plan(applied(question, (MoreDevices(GPU, 0),))).is_yes
-
-
-def test_another_policy_with_its_state_file_deleted() -> None:
-    config = replace(SINGLE, cpu_manager_policy_options={"full-pcpus-only": "true"}, reserved_system_cpus="0,4")
-    ran = asked([guaranteed("two", 2)], config, THREADS)
-    question = replace(ran, active=ran.pods, pods=(guaranteed("odd", 3),), files=make_plan(ran).files)
-    none = next(one for one in found(question, "odd") if ConfigField("cpuManagerPolicy", "none") in one.changes)
-    assert FreshState("cpu") in none.changes
-    assert (none.cost.restarts, none.cost.state_files, none.cost.touched) == (1, 1, 1)
 
 
 def test_a_kubelet_that_does_not_start_on_its_state_file_is_started_without_it() -> None:
@@ -232,14 +184,6 @@ def test_a_kubelet_that_does_not_start_on_its_state_file_is_started_without_it()
     assert proposals[0].changes == (FreshState("cpu"),)
     assert option in [one.changes for one in proposals]
     assert (FreshState("cpu"),) in [one.changes for one in proposals]
-
-
-def test_nobody_who_was_admitted_pays_for_a_proposal() -> None:
-    question = asked([guaranteed("wide", 4), guaranteed("wider", 4), guaranteed("small", 3)])
-    before = make_plan(question)
-    assert [answer.admitted for answer in before.answers] == [True, False, True]
-    for proposal in found(question, "wider"):
-        assert make_plan(applied(question, proposal.changes)).answers[-1].admitted, proposal.text
 
 
 def test_a_running_pod_that_is_refused_gets_proposals_that_disturb_no_start() -> None:
@@ -326,13 +270,6 @@ def test_limits_follow_requests() -> None:
     after = applied(question, understood(question, "--ask", "*:cpu=1"))
     assert [pod.containers[0].limits["cpu"].units for pod in after.pods] == [1, 3]
     assert [pod.qos for pod in after.pods] == [QoS.GUARANTEED, QoS.BURSTABLE]
-
-
-def test_a_pod_becomes_guaranteed_when_it_asks_for_what_it_lacked() -> None:
-    question = asked([wants("g", "", "1Gi")])
-    after = make_plan(applied(question, understood(question, "--ask", "g:cpu=2")))
-    assert after.answers[0].pod.qos is QoS.GUARANTEED
-    assert len(after.answers[0].decision.containers["app"].cpus) == 2
 
 
 def test_a_sentence_names_every_change() -> None:
@@ -446,15 +383,6 @@ def with_policy(question: Question, name: str) -> Proposal:
     return next(one for one in found(question, name) if one.changes == BEST_EFFORT)
 
 
-def test_a_guarantee_given_up_ranks_behind_a_pod_that_moves() -> None:
-    proposals = found(asked([guaranteed("one", 1), guaranteed("three", 3), guaranteed("late", 3)]), "late")
-    kinds = [one.changes[0].kind for one in proposals]
-    policy = next(place for place, one in enumerate(proposals) if one.changes == BEST_EFFORT)
-    assert kinds.index("move") < policy
-    assert kinds.index("removal") < policy
-    assert max(place for place, one in enumerate(proposals) if not one.guarantees) < policy
-
-
 def test_best_effort_names_the_guarantee_and_the_alignment_that_are_lost() -> None:
     proposal = with_policy(asked([guaranteed("a", 2), guaranteed("b", 3), guaranteed("late", 2)]), "late")
     assert Guarantee.ALIGNED in proposal.guarantees
@@ -482,11 +410,3 @@ def test_devices_that_no_numa_node_has_together_need_several() -> None:
         found(question, "train")[0].text
         == "Let container app of default/train request 1 vendor.example/gpu instead of 2."
     )
-
-
-def test_before_and_after_say_how_a_container_is_aligned() -> None:
-    question = asked([guaranteed("a", 2), guaranteed("b", 3), guaranteed("late", 2)])
-    after = make_plan(applied(question, BEST_EFFORT))
-    late = next(one for one in differences(make_plan(question), after) if one.name == "late")
-    (placed,) = late.after.containers.values()
-    assert [(one.level, one.held, one.needed) for one in placed.alignment] == [("numa", 2, 1), ("socket", 2, 1)]

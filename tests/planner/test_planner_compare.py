@@ -338,18 +338,6 @@ def compared_with(trial: Trial, expect: dict[str, Any]) -> None:
         assert trial.end == "endless"
 
 
-def test_pods_come_and_go_and_the_kubelet_restarts() -> None:
-    steps = (Admit(pod("one", 20)), Admit(pod("two", 20)), Remove("uid-one"), Restart(), Admit(pod("three", 20)))
-    trial = run_trial(Trace(steps), Variant("x", machine(), STATIC))
-    assert [(one.pod.name, one.running, one.decision.admitted) for one in trial.admissions] == [
-        ("one", False, True),
-        ("two", False, False),
-        ("three", False, True),
-    ]
-    found = outcome(Trace(steps))
-    assert (found.asked, found.admitted, found.rejected, found.lost) == (3, 2, {"UnexpectedAdmissionError": 1}, 0)
-
-
 def test_a_running_pod_that_the_kubelet_refuses_is_lost() -> None:
     found = outcome(Trace((Admit(pod("one", 2)),), active=(pod("wide", 40),)))
     assert (found.asked, found.admitted, found.lost, found.is_yes) == (1, 1, 1, False)
