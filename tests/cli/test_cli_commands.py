@@ -312,17 +312,6 @@ def test_a_plan_on_more_nodes_than_masks_can_list_is_what_its_schema_says(tmp_pa
     assert complaints("Explanation", printed_schemas(("explain", *asked))) == []
 
 
-@pytest.mark.parametrize("damage", ["none", "checksum", "torn"])
-def test_a_diagnosis_is_what_its_schema_says(damage: str, tmp_path: Path) -> None:
-    mooring("plan", *PODS, *NODE, "--save-state", tmp_path)
-    file = tmp_path / "cpu_manager_state"
-    text = file.read_text(encoding="utf-8")
-    damaged = {"none": text, "checksum": text.replace('"checksum":', '"checksum":1'), "torn": text[: len(text) // 2]}
-    file.write_text(damaged[damage], encoding="utf-8")
-    for more in ((), ("--active", EXAMPLES / "pods.yaml"), ("--write",)):
-        assert complaints("Diagnosis", printed_schemas(("doctor", "--state", tmp_path, *NODE, *more))) == []
-
-
 def test_documents_about_a_collected_node_are_what_their_schemas_say(tmp_path: Path) -> None:
     root, pods = make_root(tmp_path / "root"), write_pods(tmp_path / "pods.json", kubelet_pods())
     archive = tmp_path / "node.tar.gz"

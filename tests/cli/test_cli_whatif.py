@@ -25,16 +25,6 @@ def test_the_limit_limits_and_keeps_the_order() -> None:
     assert few == every[:2]
 
 
-def test_before_and_after_are_shown_side_by_side() -> None:
-    answer = mooring("whatif", *PODS, *NODE, *RESTRICTED, code=1)
-    lines = answer.out.splitlines()
-    assert lines[0] == "Set topologyManagerPolicy to restricted."
-    assert any(line.split() == ["hpc/solver", "rejected:", "TopologyAffinityError", "admitted"] for line in lines)
-    assert "Before: 8 pods admitted, 3 not." in lines
-    assert "After: 9 pods admitted, 2 not." in lines
-    assert "core/upf-0" not in answer.out
-
-
 def test_the_answer_is_yes_when_everybody_is_admitted_afterwards() -> None:
     changes = ("--ask", "timekeeper:cpu=4", "--ask", "solver:cpu=16", "--ask", "inference/load-model:cpu=24")
     assert "11 pods admitted, 0 not." in mooring("whatif", *PODS, *NODE, *changes, code=0).out
