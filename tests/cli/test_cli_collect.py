@@ -135,13 +135,6 @@ def test_the_same_node_gives_the_same_bytes(with_state: Path, pods: Path, tmp_pa
     assert [member.name for member in members] == sorted(member.name for member in members)
 
 
-def test_flags_of_the_running_kubelet_win_over_its_file(root: Path, archive: Path) -> None:
-    collected(root, archive)
-    config = json.loads(content(archive)["mooring-node/kubelet/config.json"])
-    assert (config["maxPods"], config["cpuManagerPolicy"]) == (250, "static")
-    assert parts(archive)["configuration"]["origin"] == "/etc/kubernetes/kubelet.yaml and flags"
-
-
 def test_a_misspelt_field_keeps_its_name_and_loses_its_value(root: Path, archive: Path) -> None:
     with (root / "etc/kubernetes/kubelet.yaml").open("a", encoding="utf-8") as config:
         config.write('cpuManagerPolcyOptions: {full-pcpus-only: "true"}\n')

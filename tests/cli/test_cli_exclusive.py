@@ -283,16 +283,6 @@ def test_without_pods_and_kubectl_nothing_is_explained(
     assert "there is no pod to explain" in mooring("explain", *arguments, code=2).complaint
 
 
-def test_the_document_has_the_story_the_facts_and_the_nearest_change() -> None:
-    found = mooring("explain", "solver", *PODS, *NODE, "-o", "json").document
-    assert (found["apiVersion"], found["kind"], found["verdict"]) == ("mooring/v1alpha1", "Explanation", "rejected")
-    assert [fact["fact"] for fact in found["facts"]][:2] == ["AdmissionBegun", "CPUHintsAsked"]
-    merged = next(fact for fact in found["facts"] if fact["fact"] == "HintsMerged")
-    assert (merged["rule"], merged["admitted"]) == ("filtered", False)
-    assert found["proposals"][0]["changes"][0]["option"] == "--ask"
-    assert any(line["mark"] == "no" for line in found["story"][0]["below"])
-
-
 def test_a_pod_after_one_on_which_the_kubelet_crashes_is_asked_unless_the_plan_stops_there(tmp_path: Path) -> None:
     config = tmp_path / "kubelet.yaml"
     config.write_text(
@@ -526,16 +516,6 @@ def test_beside_a_rejected_pod_that_is_named_others_that_were_rejected_are_left_
     assert verdicts(ask("plan", pods, "-o", "json"))[2:] == [("trainer-1", True), ("trainer-2", True)]
     named = ask("explain", pods, "trainer-2")
     assert (named.code, "1 rejected by the kubelet (ai/trainer-1" in named.err) == (0, True)
-
-
-def test_a_pod_that_is_named_is_asked_about_on_its_own_node() -> None:
-    pods = [rejected("trainer"), *RUNNING, pod("else", "n2", cpus=14), rejected("other", "n2", cpus=2)]
-    for source in ("-f", "--active"):
-        here = ask("explain", pods, "ai/trainer", source=source)
-        assert (here.code, "8 on NUMA node 1, 7 on NUMA node 0" in here.out) == (1, True)
-        assert "warning[MOOR-513]: node n1: 2 pods are bound to other nodes and left out\n" in here.err
-        there = ask("explain", pods, "ai/other", source=source)
-        assert (there.code, "ai/other is admitted" in there.out) == (0, True)
 
 
 def test_a_pod_that_is_being_deleted_keeps_what_it_has_until_it_has_ended() -> None:

@@ -54,12 +54,6 @@ ASKED = trace([*pods(3, 8, 2), pod("with-init", 2, init=4), pod("huge", 40)])
 VARIANTS = varied(machine(), STATIC, *ALL_OPTIONS)
 
 
-def test_all_options_are_all_sets_of_cpu_options_times_policies_scopes_and_topology_options() -> None:
-    made = list(option_sets(STATIC, ALL_OPTIONS, 4))
-    assert len(made) == 2**6 * 4 * 2 * 2
-    assert len({repr(one) for one in made}) == len(made)
-
-
 def test_the_legal_combinations_are_those_with_which_the_kubelet_starts() -> None:
     small = machine(SMALL)
     variants = varied(small, STATIC, *ALL_OPTIONS)
