@@ -81,13 +81,6 @@ def test_an_injector_is_named_until_its_container_is_given(verb: str) -> None:
     assert "note[MOOR-542]: shop/api: Istio (sidecar.istio.io/inject: true): counted with istio-proxy" in given.err
 
 
-@pytest.mark.usefixtures("folder")
-def test_a_command_that_is_shown_has_the_injected_container() -> None:
-    answer = ask("plan", "-f", "limits.yaml", "--inject", "proxy.yaml", "-o", "wide")
-    assert "its QoS class is Burstable" in answer.out
-    assert "istio-proxy" in answer.out
-
-
 # What a source leaves open is computed by a published formula, given beside it, or said to be assumed.
 
 
@@ -334,11 +327,6 @@ class TestDevicesOffTheMachine:
         assert answered.code == 2
         assert f"{given}:" in answered.complaint
         assert "gpu0 is on NUMA node 2, which the machine does not have: it has 0, 1" in answered.complaint
-
-    def test_it_is_refused_for_each_machine_that_is_compared(self, write: Write) -> None:
-        words = ("--config", write("devices.json", devices([1])), *TWO_SOCKETS, "--machine", "cores=8 memory=64Gi")
-        answered = mooring("compare", "-f", write("pod.json", a_pod(cpu="2")), *words, code=2)
-        assert "NUMA node 1" in answered.complaint
 
 
 def zone(number: int, **amounts: tuple[str, str, str]) -> dict[str, Any]:

@@ -34,12 +34,6 @@ def test_the_answer_tells_how_many_and_the_exit_code_whether_they_are_enough(
     assert (answer.err, said in answer.out) == ("", True), answer
 
 
-def test_a_pod_of_the_manifests_is_the_first_that_is_counted_and_one_that_runs_already_stays() -> None:
-    for option, count in (("-f", 21), ("--active", 20)):
-        asked = ("capacity", "database-3", option, EXAMPLES / "pods.yaml", *NODE)
-        assert mooring(*asked, "-o", "json").document["count"] == count
-
-
 def test_wide_has_a_row_for_every_container() -> None:
     out = mooring(*DATABASE, "-o", "wide").out
     assert [line.split()[0] for line in out.splitlines() if line.startswith("data/database+")] == [

@@ -352,12 +352,6 @@ def test_releases_that_decide_alike_are_a_yes(asked: tuple[str | Path, ...]) -> 
     assert mooring(*asked, "--kubelet-version", "1.31,1.32").code == 0
 
 
-def test_one_release_decides_for_all_variants(asked: tuple[str | Path, ...]) -> None:
-    varied = (*asked, "--vary", "topology-policy", "--jobs", "1", "-o", "json")
-    assert mooring(*varied, "--kubelet-version", "1.34").document["kubelet"] == "v1.34.4"
-    assert mooring(*varied).document["kubelet"] == "v1.37.2"
-
-
 @pytest.mark.parametrize(
     ("more", "told"),
     [

@@ -123,12 +123,6 @@ def test_without_the_extension_the_kubelet_starts_without_these_cpus(stock: list
     assert "note[MOOR-517]: CPUs 2,5,12: offline before the kubelet starts" in drawn.err
 
 
-def test_a_kubelet_does_not_start_on_the_state_of_more_cpus(stock: list[str], tmp_path: Path) -> None:
-    assert mooring("plan", *stock, "--save-state", str(tmp_path / "root")).code == 0
-    answered = mooring("plan", *stock, "--state", str(tmp_path / "root"), "--offline", "3", code=1)
-    assert "The kubelet would not start" in answered.out
-
-
 @pytest.mark.parametrize(("cpus", "problem"), [("99", "the machine has no CPU 99"), ("0-15", "no CPU would be left")])
 def test_cpus_that_cannot_be_offline_are_refused(stock: list[str], cpus: str, problem: str) -> None:
     assert f"--offline: {problem}" in mooring("plan", *stock, "--offline", cpus, code=2).err

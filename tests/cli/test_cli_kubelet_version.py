@@ -61,15 +61,6 @@ def test_pictures_name_the_release(form: str, asked: tuple[str | Path, ...]) -> 
     assert "kubelet v1.31.14 would not start" in mooring("show", *asked, "--kubelet-version", "1.31").out
 
 
-def test_doctor_decides_as_the_release(asked: tuple[str | Path, ...], tmp_path: Path) -> None:
-    state = tmp_path / "state"
-    mooring("plan", *asked, "--save-state", state)
-    node = asked[2:]
-    assert mooring("doctor", "--state", state, *node).code == 0
-    answered = mooring("doctor", "--state", state, *node, "--kubelet-version", "1.31", "-o", "json")
-    assert answered.document["kubelet"] == "v1.31.14"
-
-
 @pytest.mark.parametrize(
     ("version", "told"),
     [
@@ -228,15 +219,6 @@ def test_the_configuration_is_that_of_the_command_line() -> None:
     assert reserved(answered).startswith("0-1;")
     assert f"{NOTE}configuration (/{CONFIG_KUBELET} and flags); --node none leaves it out" in answered.err
     assert f"warning[MOOR-581]: {Path.cwd()}: the node lacks state files, so running pods" in answered.err
-
-
-@pytest.mark.usefixtures("held")
-def test_the_state_is_that_of_the_root_directory() -> None:
-    [pod] = mooring("plan", "-f", "pod.yaml", "-o", "json").document["pods"]
-    assert pod["containers"]["app"]["cpus"] == "4-5"
-    without = mooring("plan", "-f", "pod.yaml", "--state", "none", "-o", "json")
-    [pod] = without.document["pods"]
-    assert pod["containers"]["app"]["cpus"] == "2-3"
 
 
 @pytest.mark.usefixtures("held")

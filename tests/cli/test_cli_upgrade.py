@@ -331,12 +331,6 @@ def replayed_with_restart(name: str, release: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_cpus_with_two_owners_stay_until_the_pods_end() -> None:
-    *_, before, after = replayed_with_restart("difference-core-size", "1.38")
-    assert all(one["admitted"] for one in after["readmitted"])
-    assert after["cpuManagerState"] == before["cpuManagerState"]
-
-
 def test_cpus_that_a_restart_of_1_37_lost_stop_the_start_before_anything_is_restored() -> None:
     for release in ("1.37", "1.38"):
         *_, after = replayed_with_restart("difference-pl-prefix", release)
