@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 import pytest
-from tests.cli.command import EXAMPLES, NODE, PODS, SMALL, Answered, mooring
+from tests.cli.command import NODE, PODS, SMALL, Answered, mooring
 
 from mooring.command.main import TRACEBACK, VERBS, cli
 from mooring.engine.core.errors import InputError
@@ -520,16 +520,6 @@ def test_a_refused_configuration_names_its_unknown_fields_too(tmp_path: Path) ->
     answer = mooring("plan", *PODS, *NODE[:2], "--config", config, code=2)
     assert answer.complaint.endswith("reservedMemory: must be a list, not a number")
     assert "did you mean cpuManagerPolicy?" in answer.err
-
-
-def test_strict_covers_the_configuration(tmp_path: Path) -> None:
-    config = tmp_path / "kubelet.yaml"
-    config.write_text(
-        (EXAMPLES / "kubelet.yaml").read_text(encoding="utf-8") + "cpuManagerPolcy: static\n", encoding="utf-8"
-    )
-    given = ("plan", *PODS, *NODE[:2], "--config", config)
-    assert "MOOR-501" in mooring(*given).err
-    assert "did you mean cpuManagerPolicy?" in mooring(*given, "--strict").complaint
 
 
 def test_strict_takes_what_has_no_unknown_field() -> None:
