@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.fleet.clusters import ALIGNED, SIX, arrival, asked, cluster, group
+from tests.fleet.clusters import ALIGNED, LOOSE, SIX, arrival, asked, cluster, group
 
 from mooring.command.main import run
 from mooring.engine.core.config import CPU_HOTPLUG, MooringConfig
@@ -25,6 +25,7 @@ from mooring.fleet.cluster import (
     NodeEvent,
     PodArrival,
     PodResize,
+    Workload,
     work_of,
 )
 from mooring.fleet.event_files import load_cluster, with_events
@@ -233,6 +234,17 @@ def test_a_held_pod_that_is_drained_counts_as_one_that_left_and_its_controller_c
     event = NodeEvent(20.0, "a", NodeAction.DRAIN)
     result = with_agent([arrival("wide", SIX, owner="web")], event, agent=True)
     assert fates(result) == {"wide": "left", "wide~1": "waits"}
+
+
+@pytest.mark.parametrize("seed", [0, 4])
+def test_a_job_that_gives_up_at_the_moment_at_which_it_creates_a_pod_deletes_that_pod(seed: int) -> None:
+    # One pod is refused by node a for the sixth time at 310 s, the other one loses node b 320 s later.
+    lost = NodeEvent(330.0, "b", Restart(replace(LOOSE, cpu_manager_policy="none")))
+    nodes = replace(cluster(group("a", 1, gpus=0), group("b", 1, LOOSE, gpus=0)), events=(lost,))
+    job = Workload("default/j", ControllerKind.JOB, SIX, pods=2)
+    result = Simulation(nodes, work_of("w", [], workloads=[job]), seed=seed).run()
+    assert answer_of(result).failed_jobs == ["default/j"]
+    assert [(one.fate.value, one.ended) for one in result.records][-1] == ("left", 630.0)
 
 
 def with_agent(pods: list[PodArrival], *events: ClusterEvent, agent: bool) -> Simulation:

@@ -94,7 +94,7 @@ def test_every_instance_type_is_a_machine_on_which_a_kubelet_starts() -> None:
         live_cluster(objects(one))
     some = node("n0", labels={"node.kubernetes.io/instance-type": "m7i.48xlarge"})
     some["status"] = {"capacity": {"cpu": "192", "memory": "804000000Ki"}, "allocatable": {"cpu": "191", "pods": "8"}}
-    found = live_cluster(objects(some), (), [Document(dict(ALIGNED), "kubelet.yaml", 1, 1)])
+    found = live_cluster(objects(some), config=[Document(dict(ALIGNED), "kubelet.yaml", 1, 1)])
     assert len(kubelet_of(found, "n0").info.topology) == 2
 
 

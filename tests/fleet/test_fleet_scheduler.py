@@ -9,10 +9,10 @@ import pytest
 from tests.fleet.clusters import arrival, asked, cluster, group
 
 from mooring.engine.core.errors import InputError
-from mooring.fleet.cluster import PodDemand
+from mooring.fleet.cluster import PodDemand, PodPhase, Record
 from mooring.fleet.nodes import Nodes
 from mooring.fleet.scheduler.numa import NUMAMatch
-from mooring.fleet.scheduler.scheduler import Queue, Scheduler, WaitingPod
+from mooring.fleet.scheduler.scheduler import Queue, Scheduler, ready_at
 from mooring.fleet.scheduler.strategy import (
     NUMAScoring,
     Scoring,
@@ -92,7 +92,7 @@ def test_zones_are_looked_at_in_turn() -> None:
 
 def test_high_priority_comes_first_and_parked_pods_come_back_in_their_order() -> None:
     queue, what = Queue(), asked("1")
-    pods = [WaitingPod(arrival(f"p{number}", what, number), number) for number in range(3)]
+    pods = [Record(arrival(f"p{number}", what, number)) for number in range(3)]
     for one in pods:
         one.tries = 1
         queue.park(one)
@@ -100,7 +100,7 @@ def test_high_priority_comes_first_and_parked_pods_come_back_in_their_order() ->
     assert queue.wake(what.key) is pods[0]
     pods[0].tries = 2
     queue.park(pods[0])
-    queue.forget("default/p0")
+    pods[0].fate = PodPhase.LEFT
     assert queue.wake(what.key) is pods[1]
     assert queue.wake(what.key) is pods[2]
     assert queue.wake(what.key) is None
@@ -108,10 +108,9 @@ def test_high_priority_comes_first_and_parked_pods_come_back_in_their_order() ->
 
 
 def test_the_back_off_doubles_up_to_ten_seconds() -> None:
-    waiting = WaitingPod(arrival("p", asked("1")), 0.0)
-    for tries, pause in ((1, 1), (2, 2), (4, 8), (9, 10)):
-        waiting.tries, waiting.last = tries, 100.0
-        assert waiting.ready == 100 + pause
+    pauses = {1: 1, 2: 2, 4: 8, 9: 10}
+    found = {tries: ready_at(Record(arrival("p", asked("1")), tries=tries, tried=100.0)) for tries in pauses}
+    assert found == {tries: 100 + pause for tries, pause in pauses.items()}
 
 
 def numa_match(scoring: NUMAScoring, *pods: str) -> tuple[NUMAMatch, Nodes]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import assume, event, given, settings
+from hypothesis import assume, event, example, given, settings
 from hypothesis import strategies as st
 from tests.cpumanager.pods import container, guaranteed
 from tests.laws.strategies_whole_node import NIC, Hardware, configurations, hardware, pods
@@ -45,6 +45,12 @@ def started(facts: NodeFacts, state: NodeState | None = None) -> Kubelet:
     return start.with_devices(state.devices) if state else start
 
 
+def after_pods(kubelet: Kubelet, data: st.DataObject) -> Kubelet:
+    for uid in ("a", "b", "c"):
+        kubelet, _ = kubelet.admit(data.draw(pods(uid)))
+    return kubelet.settled()
+
+
 @given(hardware(), configurations(), st.sets(st.sampled_from(sorted(FIXABLE_DEFECTS))), st.data())
 @settings(max_examples=60)
 def test_restored_node_decides_as_the_published_one(
@@ -54,10 +60,7 @@ def test_restored_node_decides_as_the_published_one(
     start = start_kubelet(facts.machine, facts.config, facts.mooring, StateTexts())
     if isinstance(start, NotStarted):
         return
-    kubelet = start.with_devices(DeviceState(hard.devices))
-    for uid in ("a", "b", "c"):
-        kubelet, _ = kubelet.admit(data.draw(pods(uid)))
-    kubelet = kubelet.settled()
+    kubelet = after_pods(start.with_devices(DeviceState(hard.devices)), data)
     names = tuple(PodKey(pod.namespace, pod.name, uid) for uid, pod in kubelet.node.active.items())
     state = NodeState("node", digest_of(facts), kubelet.files, kubelet.node.providers.devices, names, 3)
 
@@ -312,6 +315,11 @@ TEN = [
 ]
 
 
+WHOLE_CORES = KubeletConfig(
+    cpu_manager_policy="static", cpu_manager_policy_options={"full-pcpus-only": "true"}, reserved_system_cpus="0"
+)
+
+
 class Amount(NamedTuple):
     capacity: int
     allocatable: int
@@ -349,13 +357,15 @@ def steps(kubelet: Kubelet) -> int:
 @settings(max_examples=60)
 def test_available_is_what_a_pod_gets_and_not_more(hard: Hardware, config: KubeletConfig, data: st.DataObject) -> None:
     config = replace(config, topology_manager_policy="single-numa-node")
-    start = start_kubelet(hard.info, config, MooringConfig(), StateTexts())
-    assume(isinstance(start, Kubelet))
-    assert isinstance(start, Kubelet)
-    kubelet = start.with_devices(DeviceState(hard.devices))
-    for uid in ("a", "b", "c"):
-        kubelet, _ = kubelet.admit(data.draw(pods(uid)))
-    kubelet = kubelet.settled()
+    empty = start_kubelet(hard.info, config, MooringConfig(), StateTexts())
+    assume(isinstance(empty, Kubelet))
+    assert isinstance(empty, Kubelet)
+    empty = empty.with_devices(DeviceState(hard.devices))
+    allocatable, available = exclusive_cpus_of(empty.node)
+    assert available == allocatable <= hard.info.num_cores - 1
+    for one in (amount for zone in zones_of(hard.info, empty.node) for amount in zone["resources"]):
+        assert int(one["available"]) == int(one["allocatable"]) <= int(one["capacity"])
+    kubelet = after_pods(empty, data)
 
     tried = [("cpu", steps(kubelet)), ("memory", 1)]
     if len(hard.info.topology) > 1:  # on one node a pod without memory has no default nodes, and no such pod exists
@@ -376,24 +386,20 @@ def test_available_is_what_a_pod_gets_and_not_more(hard: Hardware, config: Kubel
             assert taken.admitted, (resource, most, taken.rejection)
 
 
-@given(hardware(), configurations())
-@settings(max_examples=60)
-def test_available_and_allocatable_are_the_same_on_an_empty_node(hard: Hardware, config: KubeletConfig) -> None:
-    start = start_kubelet(hard.info, config, MooringConfig(), StateTexts())
-    assume(isinstance(start, Kubelet))
-    assert isinstance(start, Kubelet)
-    for zone in zones_of(hard.info, start.with_devices(DeviceState(hard.devices)).node):
-        for one in zone["resources"]:
-            assert int(one["available"]) == int(one["allocatable"]) <= int(one["capacity"])
-    allocatable, available = exclusive_cpus_of(start.node)
-    assert available == allocatable <= hard.info.num_cores - 1
-
-
-def test_reserved_cpus_are_never_available() -> None:
-    config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0,1,4")
+@pytest.mark.parametrize(
+    ("config", "node_0", "exclusive"),
+    [
+        (KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0,1,4"), Amount(4, 1, 1), 5),
+        (WHOLE_CORES, Amount(4, 2, 2), 6),
+        (KubeletConfig(), Amount(4, 4, 4), 0),
+    ],
+    ids=["reserved CPUs are never available", "whole cores alone count", "no manager gives exclusive CPUs"],
+)
+def test_cpus_are_available_that_a_container_can_have(config: KubeletConfig, node_0: Amount, exclusive: int) -> None:
     kubelet = fresh(TWO_NODES, config)
-    assert amounts(kubelet, "cpu") == {0: Amount(4, 1, 1), 1: Amount(4, 4, 4)}
-    assert exclusive_cpus_of(kubelet.node) == (5, 5)
+    assert amounts(kubelet, "cpu") == {0: node_0, 1: Amount(4, 4, 4)}
+    assert exclusive_cpus_of(kubelet.node) == (exclusive, exclusive)
+    assert amounts(kubelet, "memory")[1] == Amount(4 * GIB, 4 * GIB, 4 * GIB)
 
 
 def test_exclusive_cpus_are_available_to_nobody_else() -> None:
@@ -402,22 +408,6 @@ def test_exclusive_cpus_are_available_to_nobody_else() -> None:
     assert decision.admitted
     assert exclusive_cpus_of(kubelet.node) == (7, 4)
     assert sum(one.available for one in amounts(kubelet, "cpu").values()) == 4
-
-
-def test_with_whole_cores_only_whole_cores_count() -> None:
-    config = KubeletConfig(
-        cpu_manager_policy="static", cpu_manager_policy_options={"full-pcpus-only": "true"}, reserved_system_cpus="0"
-    )
-    kubelet = fresh(TWO_NODES, config)
-    assert amounts(kubelet, "cpu")[0] == Amount(4, 2, 2)
-    assert exclusive_cpus_of(kubelet.node) == (6, 6)
-
-
-def test_nobody_counts_where_nobody_keeps_account() -> None:
-    kubelet = fresh(TWO_NODES, KubeletConfig())
-    assert amounts(kubelet, "cpu")[0] == Amount(4, 4, 4)
-    assert amounts(kubelet, "memory")[1] == Amount(4 * GIB, 4 * GIB, 4 * GIB)
-    assert exclusive_cpus_of(kubelet.node) == (0, 0)
 
 
 def test_memory_of_a_group_is_available_on_none_of_its_nodes_alone() -> None:
@@ -490,16 +480,13 @@ def test_document_is_what_topology_aware_schedulers_read() -> None:
     }
 
 
-def test_costs_are_left_out_where_the_machine_tells_none() -> None:
+@pytest.mark.parametrize(
+    ("changed", "costs"), [({"distances": None}, [[], []]), ({"node_id": -1}, [])], ids=["no costs", "no zones"]
+)
+def test_what_the_machine_does_not_tell_is_left_out(changed: dict[str, Any], costs: list[Any]) -> None:
     kubelet = fresh(TWO_NODES, KubeletConfig())
-    info = replace(kubelet.info, topology=tuple(replace(node, distances=None) for node in kubelet.info.topology))
-    assert [zone["costs"] for zone in zones_of(info, kubelet.node)] == [[], []]
-
-
-def test_machine_without_numa_nodes_has_no_zones() -> None:
-    kubelet = fresh("cores=2 memory=1Gi", KubeletConfig())
-    info = replace(kubelet.info, topology=tuple(replace(node, node_id=-1) for node in kubelet.info.topology))
-    assert zones_of(info, kubelet.node) == []
+    info = replace(kubelet.info, topology=tuple(replace(node, **changed) for node in kubelet.info.topology))
+    assert [zone["costs"] for zone in zones_of(info, kubelet.node)] == costs
 
 
 def of(names: list[str]) -> str:
@@ -515,14 +502,10 @@ def test_published_examples(names: list[str], expected: str) -> None:
     assert of(names) == expected
 
 
-@given(st.permutations(TEN))
-def test_order_does_not_matter(names: list[str]) -> None:
-    assert of(names) == of(TEN)
-
-
-@given(st.sets(st.sampled_from(TEN)), st.sets(st.sampled_from(TEN)))
-def test_other_pods_have_another_fingerprint(some: set[str], others: set[str]) -> None:
-    assert (of(list(some)) == of(list(others))) == (some == others)
+@given(st.lists(st.sampled_from(TEN), unique=True), st.lists(st.sampled_from(TEN), unique=True))
+@example(TEN, TEN[::-1])
+def test_other_pods_have_another_fingerprint_whatever_their_order(some: list[str], others: list[str]) -> None:
+    assert (of(some) == of(others)) == (set(some) == set(others))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The manifests of the publisher are sound, ask for little, and fit what the program writes."""
+"""The manifests of publisher, shadow and page are sound, ask for little, and fit what the programs write and take."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ import yaml
 from tests.agent.small_node import CONFIG, INFO
 from tests.cli.command import options_of
 from tests.publisher.manifests import mistakes
+from tests.values import not_none
 
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
+from mooring.monitoring.serve.app import ServeOptions
 from mooring.published.facts_document import digest_of, facts_document
 from mooring.published.objects import (
     API_VERSION,
@@ -40,9 +42,11 @@ from mooring.published.shadow_document import (
     shadow_document,
     shadow_of,
 )
+from mooring.service.options import parse_address
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 FILES = ("crds/nodefacts.yaml", "crds/nodeshadows.yaml", "crds/nodestates.yaml", "publish.yaml", "publish-prune.yaml")
+PROGRAMS = ("publish.yaml", "publish-prune.yaml", "shadow.yaml", "serve.yaml")
 
 
 def documents(file: str) -> list[dict[str, Any]]:
@@ -53,12 +57,20 @@ def all_of(kind: str) -> list[dict[str, Any]]:
     return [one for file in FILES for one in documents(file) if one["kind"] == kind]
 
 
-def pods() -> list[dict[str, Any]]:
-    (daemon,), (job,) = all_of("DaemonSet"), all_of("CronJob")
-    return [daemon["spec"]["template"]["spec"], job["spec"]["jobTemplate"]["spec"]["template"]["spec"]]
+def pod_of(file: str) -> dict[str, Any]:
+    [found] = [one["spec"] for one in documents(file) if one["kind"] in ("DaemonSet", "Deployment", "CronJob")]
+    pod: dict[str, Any] = found.get("jobTemplate", {"spec": found})["spec"]["template"]["spec"]
+    return pod
 
 
-@pytest.mark.parametrize("file", FILES)
+def arguments(file: str) -> tuple[str, dict[str, str]]:
+    """Return the verb of a manifest's program, and its options with their values."""
+    [container] = pod_of(file)["containers"]
+    verb, *others = container["args"]
+    return verb, {name: value for name, _, value in (one.partition("=") for one in others)}
+
+
+@pytest.mark.parametrize("file", sorted({*FILES, *PROGRAMS}))
 def test_manifests_have_known_fields_only(file: str) -> None:
     assert [mistakes(one) for one in documents(file)] == [[]] * len(documents(file))
 
@@ -113,30 +125,43 @@ def test_bindings_name_accounts_and_roles_that_are_there() -> None:
     for one in all_of("ClusterRoleBinding"):
         assert one["roleRef"]["name"] in roles
         assert {(subject["namespace"], subject["name"]) for subject in one["subjects"]} <= accounts
-    assert {("mooring", pod["serviceAccountName"]) for pod in pods()} == accounts
+    assert {("mooring", pod_of(file)["serviceAccountName"]) for file in PROGRAMS[:2]} == accounts
 
 
-def test_containers_write_nowhere_and_have_no_privileges() -> None:
-    for pod in pods():
-        assert not pod.get("hostNetwork")
-        assert not pod.get("hostPID")
-        assert len(pod["containers"]) == 1
-        mounts = []
-        for container in (*pod.get("initContainers", []), *pod["containers"]):
-            security = container["securityContext"]
-            assert security["readOnlyRootFilesystem"]
-            assert not security["allowPrivilegeEscalation"]
-            assert security["capabilities"] == {"drop": ["ALL"]}
-            mounts += container.get("volumeMounts", [])
-        assert all(mount["readOnly"] for mount in mounts)
-        assert {mount["name"] for mount in mounts} == {volume["name"] for volume in pod.get("volumes", [])}
+@pytest.mark.parametrize("file", PROGRAMS)
+def test_containers_write_to_the_folder_of_the_shadow_alone_and_have_no_privileges(file: str) -> None:
+    pod = pod_of(file)
+    assert not {name for name in ("hostNetwork", "hostPID") if pod.get(name)}
+    [main] = pod["containers"]
+    mounts = []
+    for container in (*pod.get("initContainers", []), main):
+        security = container["securityContext"]
+        assert security["readOnlyRootFilesystem"]
+        assert not security["allowPrivilegeEscalation"]
+        assert security["capabilities"] == {"drop": ["ALL"]}
+        mounts += container.get("volumeMounts", [])
+    writable = {mount["mountPath"] for mount in mounts if not mount.get("readOnly")}
+    assert writable == ({"/host/shadow"} if file == "shadow.yaml" else set())
+    assert {mount["name"] for mount in mounts} == {volume["name"] for volume in pod.get("volumes", [])}
 
 
-def test_arguments_are_options_of_the_verb() -> None:
-    for pod in pods():
-        verb, *arguments = pod["containers"][0]["args"]
-        assert verb == "publish"
-        assert {argument.partition("=")[0] for argument in arguments} <= options_of("publish")
+@pytest.mark.parametrize(("file", "of"), [(file, file.partition(".")[0].partition("-")[0]) for file in PROGRAMS])
+def test_arguments_are_options_of_the_verb(file: str, of: str) -> None:
+    verb, given = arguments(file)
+    assert verb == of
+    assert given.keys() <= options_of(verb)
+
+
+def test_the_shadow_keeps_its_counts_and_publishes_them() -> None:
+    _, given = arguments("shadow.yaml")
+    assert ("--publish" in given, given["--folder"]) == (True, "/host/shadow")
+
+
+def test_the_page_is_root_nowhere_and_asks_everybody_for_a_token() -> None:
+    [container] = pod_of("serve.yaml")["containers"]
+    assert container["securityContext"]["runAsNonRoot"]
+    address = parse_address(arguments("serve.yaml")[1]["--listen"], source="--listen")
+    assert not ServeOptions(not_none(address)).is_loopback
 
 
 def test_definitions_have_the_names_that_the_program_uses() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 from tests.agent.pods.fault_injector import Fault, FaultInjector
+from tests.values import not_none
 
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.errors import MooringError
@@ -89,6 +91,7 @@ class Node:
         end = self.now + seconds
         while True:
             wait = self.publisher.step()
+            assert 0 <= wait <= LOOKING
             if self.now + wait > end:
                 self.now = end
                 return
@@ -98,24 +101,32 @@ class Node:
         return [request.body for request in self.cluster.asked(what)]
 
 
-@pytest.fixture
-def node() -> Iterator[Node]:
+@contextmanager
+def publishing(rhythm: Rhythm) -> Iterator[Node]:
     with FaultInjector(node=NODE) as cluster:
-        one = Node(cluster)
+        one = Node(cluster, rhythm=rhythm)
         yield one
         one.publisher.close()
+
+
+@pytest.fixture
+def node() -> Iterator[Node]:
+    with publishing(RHYTHM) as one:
+        yield one
 
 
 @pytest.fixture
 def waking() -> Iterator[Node]:
-    with FaultInjector(node=NODE) as cluster:
-        one = Node(cluster, rhythm=replace(RHYTHM, waking=5.0))
+    with publishing(replace(RHYTHM, waking=5.0)) as one:
         yield one
-        one.publisher.close()
 
 
-def test_everything_is_written_soon_after_the_beginning(node: Node) -> None:
+def test_everything_is_written_soon_after_the_beginning_facts_before_the_state_that_names_them(node: Node) -> None:
     node.let_pass(1.0)
+    order = [request.what for request in node.cluster.requests if request.method != "GET"]
+    assert order == [FACTS, STATE, TOPOLOGY]
+    (request,) = node.cluster.asked(STATE)
+    assert request.query == {"fieldManager": "mooring", "force": "true"}
     (facts,), (state,), (topology,) = node.written(FACTS), node.written(STATE), node.written(TOPOLOGY)
     assert facts_of(facts) == node.seen.facts
     assert replace(state_of(state), sequence=0) == node.seen.state
@@ -127,18 +138,6 @@ def test_everything_is_written_soon_after_the_beginning(node: Node) -> None:
         "allocatable": "7",
         "available": "7",
     }
-
-
-def test_facts_come_before_the_state_that_names_them(node: Node) -> None:
-    node.let_pass(1.0)
-    order = [request.what for request in node.cluster.requests if request.method != "GET"]
-    assert order == [FACTS, STATE, TOPOLOGY]
-
-
-def test_apply_is_forced_in_the_name_of_mooring(node: Node) -> None:
-    node.let_pass(1.0)
-    (request,) = node.cluster.asked(STATE)
-    assert request.query == {"fieldManager": "mooring", "force": "true"}
 
 
 def test_burst_of_changes_is_one_write(node: Node) -> None:
@@ -153,20 +152,12 @@ def test_burst_of_changes_is_one_write(node: Node) -> None:
     assert node.publisher.counts.writes == 2
 
 
-def test_changes_without_end_are_written_once_a_second(node: Node) -> None:
-    for number in range(100):
-        if number % 2:
-            node.remove("a")
-        else:
-            node.admit("a")
-        node.let_pass(0.1)
-    assert 9 <= len(node.written()) <= 11
-
-
 def test_nothing_is_written_while_nothing_changes_but_the_heartbeat(node: Node) -> None:
     node.let_pass(299.0)
     assert len(node.written()) == 1
     node.let_pass(400.0)
+    counts = node.publisher.counts
+    assert (counts.writes, counts.bursts, counts.changes) == (3, 1, 1)
     first, second, third = node.written()
     assert first["spec"] == second["spec"] == third["spec"]
     assert first["status"]["observedAt"] < second["status"]["observedAt"]
@@ -194,17 +185,16 @@ def test_state_and_topology_vanish_with_the_node(node: Node, monkeypatch: pytest
     assert "ownerReferences" not in node.written(FACTS)[0]["metadata"], "others may have the same facts"
 
 
-@pytest.mark.parametrize("status", [403, 404], ids=["forbidden", "missing"])
-def test_without_a_node_object_there_is_no_owner(node: Node, status: int) -> None:
-    node.cluster.fail(f"GET /api/v1/nodes/{NODE}", Fault(status))
+@pytest.mark.parametrize(
+    ("what", "status"),
+    [(f"GET /api/v1/nodes/{NODE}", 403), (f"GET /api/v1/nodes/{NODE}", 404), (FACTS, 409)],
+    ids=["a node that may not be read has no owner", "nor has one that is missing", "facts that are there already"],
+)
+def test_answers_that_are_fine_are_not_reported(node: Node, what: str, status: int) -> None:
+    node.cluster.fail(what, Fault(status))
     node.let_pass(1.0)
-    assert "ownerReferences" not in node.written()[0]["metadata"]
-
-
-def test_facts_that_are_there_already_are_fine(node: Node) -> None:
-    node.cluster.fail(FACTS, Fault(409))
-    node.let_pass(1.0)
-    assert len(node.written(STATE)) == 1
+    (state,) = node.written()
+    assert "ownerReferences" not in state["metadata"] or what == FACTS
     assert not node.told
 
 
@@ -218,12 +208,17 @@ def test_write_that_fails_is_done_again_as_a_whole(node: Node, what: str) -> Non
     assert node.publisher.counts.writes == 1
 
 
-def test_server_is_left_alone_as_long_as_it_wishes(node: Node) -> None:
-    node.cluster.fail(STATE, Fault(429, retry_after="30"))
-    node.let_pass(29.0)
+@pytest.mark.parametrize(
+    ("fault", "seconds"),
+    [(Fault(429, retry_after="30"), 29.0), (Fault(401), 0.5)],
+    ids=["the server is left alone as long as it wishes", "credentials are read anew after a refusal"],
+)
+def test_after_a_refusal_the_server_is_asked_again_over_a_new_way(node: Node, fault: Fault, seconds: float) -> None:
+    node.cluster.fail(STATE, fault)
+    node.let_pass(seconds)
     assert len(node.written()) == 1
-    node.let_pass(3.0)
-    assert len(node.written()) == 2
+    node.let_pass(4.0)
+    assert (len(node.opened), len(node.written())) == (2, 2)
 
 
 def test_server_that_is_away_is_asked_less_and_less_and_gets_the_newest_state(node: Node) -> None:
@@ -234,13 +229,6 @@ def test_server_that_is_away_is_asked_less_and_less_and_gets_the_newest_state(no
     node.let_pass(60.0)
     assert node.written()[-1]["status"]["exclusiveCPUs"]["available"] == 6
     assert all(cluster.http.is_closed for cluster in node.opened[:-1])
-
-
-def test_credentials_are_read_anew_after_a_refusal(node: Node) -> None:
-    node.cluster.fail(STATE, Fault(401))
-    node.let_pass(5.0)
-    assert len(node.opened) == 2
-    assert len(node.written()) == 2
 
 
 def test_missing_definitions_are_reported(node: Node) -> None:
@@ -265,6 +253,7 @@ def test_node_that_cannot_be_seen_is_not_confirmed(node: Node) -> None:
     node.problem = "the kubelet is away"
     node.let_pass(1000.0)
     assert len(node.written()) == 1
+    assert values(node.publisher.counts, node.now)["mooring_publish_blind_looks_total"] >= 2
     assert "the kubelet is away" in node.told[0].message
     node.problem = ""
     node.admit("a")
@@ -282,19 +271,12 @@ def test_node_that_cannot_decide_publishes_its_state_and_nothing_that_is_availab
     assert "the file is damaged" in node.told[0].message
 
 
-def test_once_tells_its_failure(node: Node) -> None:
-    node.publisher.once()
-    assert len(node.written()) == len(node.written(TOPOLOGY)) == 1
-    node.cluster.fail(STATE, Fault(403))
+def test_once_writes_and_wakes_and_tells_its_failure(waking: Node) -> None:
+    waking.publisher.once()
+    assert len(waking.written()) == len(waking.written(TOPOLOGY)) == len(woken(waking)) == 1
+    waking.cluster.fail(STATE, Fault(403))
     with pytest.raises(ClusterError, match="403"):
-        node.publisher.once()
-
-
-def test_waiting_is_never_longer_than_a_look(node: Node) -> None:
-    for _ in range(20):
-        wait = node.publisher.step()
-        assert 0 <= wait <= LOOKING
-        node.now += wait
+        waking.publisher.once()
 
 
 # Counts, and when pods that wait are tried again.
@@ -318,6 +300,8 @@ def test_nobody_is_woken_unless_it_is_asked_for(node: Node) -> None:
 
 def test_more_room_wakes_after_it_is_published_and_less_room_does_not(waking: Node) -> None:
     waking.let_pass(10.0)
+    (request,) = waking.cluster.asked(WAKE)
+    assert request.body == {"metadata": {"annotations": {"mooring.dev/room": woken(waking)[0]}}}, "and nothing else"
     assert len(woken(waking)) == 1, "what was there before the first state is not known"
     waking.admit("a")
     waking.let_pass(10.0)
@@ -331,22 +315,15 @@ def test_more_room_wakes_after_it_is_published_and_less_room_does_not(waking: No
     assert waking.publisher.counts.wakes == 2
 
 
-def test_an_annotation_is_all_that_is_written_of_a_node(waking: Node) -> None:
-    waking.let_pass(2.0)
-    (request,) = waking.cluster.asked(WAKE)
-    assert set(request.body) == {"metadata"}
-    assert set(request.body["metadata"]) == {"annotations"}
-    assert set(request.body["metadata"]["annotations"]) == {"mooring.dev/room"}
-
-
-def test_pods_are_tried_again_every_five_seconds_at_most(waking: Node) -> None:
-    for number in range(60):
+def test_changes_without_end_are_written_once_a_second_and_wake_every_five_seconds_at_most(waking: Node) -> None:
+    for number in range(100):
         if number % 2:
             waking.remove("a")
         else:
             waking.admit("a")
-        waking.let_pass(1.0)
-    assert 10 <= len(woken(waking)) <= 13
+        waking.let_pass(0.7)
+    assert 55 <= len(waking.written()) <= 71
+    assert 10 <= len(woken(waking)) <= 14
 
 
 def test_room_that_grew_while_nobody_could_be_woken_is_told_later(waking: Node) -> None:
@@ -374,18 +351,16 @@ def test_a_refusal_is_reported_and_tried_again_and_holds_up_no_state(waking: Nod
     assert waking.publisher.counts.wakes == 1
 
 
-def test_once_wakes_too(waking: Node) -> None:
-    waking.publisher.once()
-    assert len(woken(waking)) == 1
-
-
 def values(counts: PublisherCounts, now: float) -> dict[str, float]:
     lines = replace(counts, clock=lambda: now).text().decode().splitlines()
     return {name: float(value) for name, value in (line.split() for line in lines if not line.startswith("#"))}
 
 
-def test_the_page_has_the_counts(node: Node) -> None:
+def test_the_page_has_the_counts_and_the_age_of_the_last_write_once_there_was_one(node: Node) -> None:
+    age = "mooring_publish_last_write_age_seconds"
+    assert age not in values(node.publisher.counts, node.now)
     node.let_pass(1.0)
+    assert values(node.publisher.counts, not_none(node.publisher.counts.written_at) + 77.5)[age] == 77.5
     node.cluster.fail(STATE, Fault(503))
     node.admit("a")
     node.let_pass(4.0)
@@ -395,31 +370,10 @@ def test_the_page_has_the_counts(node: Node) -> None:
         "mooring_publish_failures_total": 1,
         "mooring_publish_blind_looks_total": 0,
         "mooring_publish_wakes_total": 0,
-        "mooring_publish_last_write_age_seconds": node.now - (node.publisher.counts.written_at or 0.0),
+        age: node.now - not_none(node.publisher.counts.written_at),
         "mooring_publish_change_cpu_seconds_count": 2,
         "mooring_publish_change_cpu_seconds_sum": 0,
     }
-
-
-def test_a_heartbeat_is_a_write_and_no_change(node: Node) -> None:
-    node.let_pass(700.0)
-    assert (node.publisher.counts.writes, node.publisher.counts.bursts, node.publisher.counts.changes) == (3, 1, 1)
-
-
-def test_the_age_of_the_last_write_grows_and_is_absent_before_the_first(node: Node) -> None:
-    age = "mooring_publish_last_write_age_seconds"
-    assert age not in values(node.publisher.counts, node.now)
-    node.let_pass(1.0)
-    written = node.publisher.counts.written_at
-    assert written is not None
-    assert values(node.publisher.counts, written + 77.5)[age] == 77.5
-
-
-def test_looks_that_fail_are_counted(node: Node) -> None:
-    node.let_pass(1.0)
-    node.problem = "the kubelet is away"
-    node.let_pass(5.0)
-    assert values(node.publisher.counts, node.now)["mooring_publish_blind_looks_total"] >= 2
 
 
 def test_the_cpu_time_of_a_burst_is_for_seeing_and_writing_it(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -372,6 +372,10 @@ class Record:
     """Of the cause of a refusal."""
     numa_nodes: int = 0
     """NUMA nodes on which its own CPUs, devices and memory lay when it was admitted; 0 when it had none."""
+    tries: int = 0
+    """How often the scheduler has sought a node for it."""
+    tried: float = 0.0
+    """When it did so last."""
 
     @property
     def waited(self) -> float | None:

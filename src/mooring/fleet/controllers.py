@@ -11,8 +11,8 @@ statefulset/stateful_set_control.go (processReplica), job/job_controller.go (man
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -69,48 +69,24 @@ class PodChange(Enum):
     """It was evicted or preempted, or its node is gone."""
 
 
-class _SlotState(Enum):
-    ABSENT = auto()
-    CREATED = auto()
-    RUNNING = auto()
-    DONE = auto()
-    RUNAWAY = auto()
-
-
-@dataclass(slots=True)
-class _Slot:
-    """The place of one pod among those of a controller; pods follow one another in it."""
-
-    state: _SlotState = _SlotState.ABSENT
-    generation: int = 0
-    failures: int = 0
-    """In a row."""
-
-
-@dataclass(frozen=True, slots=True)
-class Orders:
-    """What a controller does after a change."""
-
-    create: tuple[PodArrival, ...] = ()
-    delete: tuple[str, ...] = ()
-    """Names of pods."""
-    again: float | None = None
-    """When it has to be asked again, though no pod changes until then."""
-
-
 class Controller:
-    """One controller while time passes."""
+    """One controller while time passes; pods follow one another in each of its places."""
 
-    def __init__(self, workload: Workload) -> None:
+    def __init__(self, simulation: Simulation, workload: Workload) -> None:
         """Begin without pods.
 
         Args:
+            simulation: in which it creates and deletes them.
             workload: what it creates.
         """
-        self.workload = workload
+        self._simulation, self.workload = simulation, workload
         self.given_up = False
         """Whether a Job has failed."""
-        self._slots: dict[int, _Slot] = {}
+        self._created: Counter[int] = Counter()
+        """Pods that were created in each place."""
+        self._refused: Counter[int] = Counter()
+        """Pods in a row that failed in each place."""
+        self._running: set[int] = set()
         self._at: dict[str, int] = {}
         self._gaps: list[int] = []
         self._fresh = 0
@@ -119,79 +95,83 @@ class Controller:
         self._failures = self._failures_in_row = self._succeeded = 0
 
     @staticmethod
-    def of_pod(arrival: PodArrival) -> Controller:
+    def of_pod(simulation: Simulation, arrival: PodArrival) -> Controller:
         """Return the controller of a pod that exists already, and that it alone creates anew."""
         name, kind = arrival.name, ControllerKind.DEPLOYMENT
         workload = Workload(name, kind, arrival.asked, arrival.at, runs=arrival.runs, leaves=arrival.leaves, alone=True)
-        made = Controller(workload)
-        made._slots[0], made._at[name], made._fresh = _Slot(_SlotState.CREATED, 1), 0, 1
+        made = Controller(simulation, workload)
+        made._created[0], made._at[name], made._fresh = 1, 0, 1
         return made
 
     @property
     def runaways(self) -> dict[str, int]:
         """First name of a pod that was created anew again and again -> how often."""
-        return {
-            self.workload.pod_name(index): slot.failures - 1
-            for index, slot in self._slots.items()
-            if slot.state is _SlotState.RUNAWAY
-        }
+        found = {self.workload.pod_name(index): failures - 1 for index, failures in sorted(self._refused.items())}
+        return {name: times for name, times in found.items() if times >= MOST_REMADE}
 
-    def sync(self, now: float) -> Orders:
-        """Return the pods that it creates at a moment."""
-        leaves = self.workload.leaves
+    def sync(self) -> None:
+        """Create the pods that are missing now."""
+        now, leaves = self._simulation.now, self.workload.leaves
         if self._closed or self.given_up or now < self._not_before or (leaves is not None and now >= leaves):
-            return Orders()
-        created = []
+            return
         while (index := self._missing()) is not None:
-            slot = self._slots.setdefault(index, _Slot())
-            name = self.workload.pod_name(index) + (f"{REMADE}{slot.generation}" if slot.generation else "")
-            slot.state, slot.generation = _SlotState.CREATED, slot.generation + 1
+            name = self.workload.pod_name(index) + (f"{REMADE}{self._created[index]}" if self._created[index] else "")
+            self._created[index] += 1
             self._at[name] = index
             alone = leaves if self.workload.alone else None
-            created.append(PodArrival(name, self.workload.asked, now, self.workload.runs, alone, self.workload.name))
-        return Orders(tuple(created))
+            arrival = PodArrival(name, self.workload.asked, now, self.workload.runs, alone, self.workload.name)
+            self._simulation.create(arrival, self)
 
-    def close(self) -> Orders:
+    def close(self) -> None:
         """Create no pod any more, and delete those that there are."""
         self._closed = True
-        return Orders(delete=tuple(self._at))
+        self._delete_all()
 
-    def notice(self, name: str, change: PodChange, now: float) -> Orders:
-        """Return what it does about a change of one of its pods.
+    def notice(self, name: str, change: PodChange) -> None:
+        """Act on a change of one of its pods.
 
         Args:
             name: of the pod.
             change: what became of it.
-            now: seconds since the beginning.
         """
         index = self._at[name]
-        slot = self._slots[index]
         if change is PodChange.ADMITTED:
-            slot.state, slot.failures = _SlotState.RUNNING, 0
-            return self.sync(now) if self.workload.ordered else Orders()
+            self._running.add(index)
+            self._refused[index] = 0
+            if self.workload.ordered:
+                self.sync()
+            return
         del self._at[name]
+        self._running.discard(index)
+        now = self._simulation.now
         if change is PodChange.SUCCEEDED:
-            slot.state = _SlotState.DONE
             self._succeeded, self._failures_in_row = self._succeeded + 1, 0
             self._not_before = min(self._not_before, now)
-            return self.sync(now)
-        slot.state = _SlotState.ABSENT
+            self.sync()
+            return
         if change is PodChange.FAILED and self.workload.kind is not ControllerKind.JOB:
-            slot.failures += 1
-            if slot.failures > MOST_REMADE:
-                slot.state = _SlotState.RUNAWAY
-                return Orders()
+            self._refused[index] += 1
+            if self._refused[index] > MOST_REMADE:
+                return
         heapq.heappush(self._gaps, index)
         if self.workload.kind is ControllerKind.JOB:
             # Count a failure of a Job's pod; deleted pods count, too
             self._failures, self._failures_in_row = self._failures + 1, self._failures_in_row + 1
             if self._failures > self.workload.backoff_limit:
                 self.given_up = True
-                return Orders(delete=tuple(self._at))
+                self._delete_all()
+                return
             pause = min(FIRST_JOB_BACKOFF * 2 ** (self._failures_in_row - 1), LONGEST_JOB_BACKOFF)
             self._not_before = now + pause
-            return Orders(again=self._not_before)
-        return self.sync(now) if change is PodChange.DELETED else Orders(again=now + REMADE_AFTER)
+            self._simulation.at(self._not_before, self.sync)
+        elif change is PodChange.DELETED:
+            self.sync()
+        else:
+            self._simulation.at(now + REMADE_AFTER, self.sync)
+
+    def _delete_all(self) -> None:
+        for name in tuple(self._at):
+            self._simulation.delete(name)
 
     def _missing(self) -> int | None:
         """Return the first place in which a pod is missing and may be created now; None when there is none."""
@@ -201,7 +181,7 @@ class Controller:
         index = self._gaps[0] if self._gaps else self._fresh
         if len(self._at) >= wanted or index >= self.workload.pods:
             return None
-        if self.workload.ordered and any(self._slots[one].state is not _SlotState.RUNNING for one in range(index)):
+        if self.workload.ordered and not self._running.issuperset(range(index)):
             return None
         if self._gaps:
             heapq.heappop(self._gaps)

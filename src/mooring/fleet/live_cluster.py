@@ -60,27 +60,25 @@ _Described = tuple[Machine, NodeKind, NodeState]
 
 
 def live_cluster(
-    objects: ClusterObjects, named: Sequence[live_objects.NamedMachine] = (), config: Sequence[Document] = ()
+    objects: ClusterObjects, named: Mapping[str, Machine] | None = None, config: Sequence[Document] = ()
 ) -> LiveCluster:
     """Return the cluster of some objects.
 
     Args:
         objects: of the cluster.
-        named: machines of nodes that publish nothing.
+        named: machines of nodes that publish nothing, by kind.
         config: configuration of kubelets of which none is known.
 
     Raises:
         InputError: an object is not valid, or the machine of a node is not known.
     """
-    return _Reading(objects, named, config).cluster()
+    return _Reading(objects, named or {}, config).cluster()
 
 
 class _Reading:
     """Objects on their way to a cluster."""
 
-    def __init__(
-        self, objects: ClusterObjects, named: Sequence[live_objects.NamedMachine], config: Sequence[Document]
-    ) -> None:
+    def __init__(self, objects: ClusterObjects, named: Mapping[str, Machine], config: Sequence[Document]) -> None:
         self._objects, self._named, self._config = objects, named, config
         self._kinds: dict[str, NodeKind | str] = {}
         self._empty: dict[str, StateTexts] = {}
@@ -175,7 +173,7 @@ class _Reading:
         if machine is None:
             self._unknown.setdefault(live_objects.instance_type(node), []).append(node.name)
             return None
-        by_name = any(one.is_of(node) for one in self._named)
+        by_name = any(live_objects.is_of_kind(node, kind) for kind in self._named)
         self._machines["--machine" if by_name else f"instance type {live_objects.instance_type(node)}"] += 1
         chosen = chosen_release([KubeletVersion(node.version, f"node {node.name}")], nearest=True)
         self._releases.update(one.message for one in chosen.findings)

@@ -136,22 +136,6 @@ EVERY: Final = "*"
 _KIB: Final = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class NamedMachine:
-    """What ``--machine KIND:MACHINE`` says: the machine of some nodes."""
-
-    kind: str
-    """An instance type, ``label=value``, or :data:`EVERY`."""
-    machine: Machine
-
-    def is_of(self, node: NodeObject) -> bool:
-        """Tell whether a node is of the kind."""
-        label, equals, value = self.kind.partition("=")
-        if equals:
-            return node.labels.get(label) == value
-        return self.kind in (EVERY, instance_type(node))
-
-
 @cache
 def instance_types() -> Mapping[str, Mapping[str, str]]:
     """Return the table by name: memory, sockets, numa (nodes), cores, threads."""
@@ -159,13 +143,13 @@ def instance_types() -> Mapping[str, Mapping[str, str]]:
     return {row["type"]: row for row in csv.DictReader(one for one in text.splitlines() if not one.startswith("#"))}
 
 
-def named_machines(given: Sequence[str]) -> tuple[NamedMachine, ...]:
-    """Return what ``--machine`` says.
+def named_machines(given: Sequence[str]) -> dict[str, Machine]:
+    """Return what ``--machine`` says by kind: an instance type, ``label=value``, or :data:`EVERY`.
 
     Raises:
         InputError: one has another form, or names no machine.
     """
-    found = []
+    found: dict[str, Machine] = {}
     for text in given:
         kind, colon, source = text.partition(":")
         if not (kind and colon and source):
@@ -176,10 +160,16 @@ def named_machines(given: Sequence[str]) -> tuple[NamedMachine, ...]:
                 "pool=gpu:epyc-7763-2s-nps4",
             )
         try:
-            found.append(NamedMachine(kind, load_machine(source)))
+            found.setdefault(kind, load_machine(source))
         except InputError as error:
             raise reading.caused_in(error, "--machine") from None
-    return tuple(found)
+    return found
+
+
+def is_of_kind(node: NodeObject, kind: str) -> bool:
+    """Tell whether a node is of a kind that ``--machine`` names."""
+    label, equals, value = kind.partition("=")
+    return node.labels.get(label) == value if equals else kind in (EVERY, instance_type(node))
 
 
 def instance_type(node: NodeObject) -> str:
@@ -187,17 +177,17 @@ def instance_type(node: NodeObject) -> str:
     return node.labels.get(INSTANCE_TYPE) or node.labels.get(OLD_INSTANCE_TYPE) or ""
 
 
-def machine_of_node(node: NodeObject, named: Sequence[NamedMachine]) -> Machine | None:
+def machine_of_node(node: NodeObject, named: Mapping[str, Machine]) -> Machine | None:
     """Return the machine of a node; None where its kind is not known.
 
     Args:
         node: the node.
-        named: machines that the person named; the first that is of the node counts.
+        named: machines that the person named, by kind; the first that is of the node counts.
 
     Raises:
         InputError: the node has another number of CPUs than the machine of its kind.
     """
-    machine = next((one.machine for one in named if one.is_of(node)), None)
+    machine = next((machine for kind, machine in named.items() if is_of_kind(node, kind)), None)
     cpus = node.capacity.get("cpu", 0) // 1000
     if machine is None:
         kind = instance_types().get(instance_type(node))

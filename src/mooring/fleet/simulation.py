@@ -13,6 +13,7 @@ import heapq
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from functools import partial
 from math import fsum
 from typing import Final, Self
 
@@ -21,9 +22,9 @@ from msgspec import structs
 from mooring.explanations.why import Prediction
 from mooring.fleet import documents
 from mooring.fleet.cluster import NodeCluster, PodArrival, PodPhase, Record, Work, Workload
-from mooring.fleet.controllers import Controller, Operations, Orders, PodChange
+from mooring.fleet.controllers import Controller, Operations, PodChange
 from mooring.fleet.nodes import Counts, NodeHistory, Nodes, PlacedPod, Sampler, causes
-from mooring.fleet.scheduler.scheduler import Queue, Scheduler, WaitingPod
+from mooring.fleet.scheduler.scheduler import Queue, Scheduler, ready_at
 from mooring.fleet.scheduler.strategy import Strategy, feasible
 
 MOST_SAMPLES: Final = 100
@@ -78,9 +79,9 @@ class Simulation:
         """Let time pass until nothing happens any more, and return what is then."""
         self.operations.plan(self.cluster.events)
         for arrival in self.work.arrivals:
-            self._arrives(arrival)
+            self.create(arrival)
         for workload in self.work.workloads:
-            self.at(workload.at, lambda workload=workload: self._begins(workload))  # type: ignore[misc]
+            self.at(workload.at, partial(self._begins, workload))
         sampler = Sampler(self.nodes, self.work, MOST_SAMPLES, self._history)
         while self._events and not self.cut_short:
             sampler.until(self._events[0][0], self._so_far())
@@ -88,9 +89,9 @@ class Simulation:
             while self._events and self._events[0][0] == self.now:
                 heapq.heappop(self._events)[-1]()
             # Give nodes to pods until none that is to be tried is left
-            while (waiting := self._queue.next()) is not None:
-                asked = waiting.arrival.asked
-                waiting.tries, waiting.last = waiting.tries + 1, self.now
+            while (record := self._queue.next()) is not None:
+                asked = record.arrival.asked
+                record.tries, record.tried = record.tries + 1, self.now
                 choice = self._scheduler.choose(asked)
                 for code, count in choice.causes:
                     self.filtered[code] = self.filtered.get(code, 0) + count
@@ -99,9 +100,9 @@ class Simulation:
                     node, victims = found
                     self.preempt(node, victims)
                 if node is None:
-                    self._queue.park(waiting)
+                    self._queue.park(record)
                     continue
-                self._bind(self.by_name[waiting.arrival.name], node)
+                self._bind(record, node)
                 self._retry(self._queue.wake(asked.key))
         sampler.last(self.now, self._so_far())
         self.samples, self.filtered = sampler.samples, dict(sorted(self.filtered.items()))
@@ -120,6 +121,39 @@ class Simulation:
         """Let something happen at a time, after what was planned for it before."""
         self._order += 1
         heapq.heappush(self._events, (time, self._order, event))
+
+    def create(self, arrival: PodArrival, controller: Controller | None = None) -> None:
+        """Let a pod come at its time, after what was planned for it before.
+
+        Args:
+            arrival: the pod.
+            controller: which notices what becomes of it.
+        """
+        if controller is not None:
+            self.controllers[arrival.name] = controller
+
+        def happens() -> None:
+            record = self.by_name[arrival.name] = Record(arrival)
+            self._counts[PodPhase.WAITS] += 1
+            self._queue.add(record)
+            if arrival.leaves is not None:
+                self.at(max(arrival.leaves, self.now), partial(self.delete, arrival.name))
+
+        self.at(arrival.at, happens)
+
+    def delete(self, name: str) -> None:
+        """Delete a pod wherever it is; one that comes at this moment, as soon as it is there."""
+        record = self.by_name.get(name)
+        if record is None:
+            self.at(self.now, partial(self.delete, name))
+        elif record.fate is PodPhase.RUNS:
+            self._gone(record, PodPhase.RAN, PodChange.SUCCEEDED)
+        elif record.fate is PodPhase.HELD and record.node is not None:
+            self._unheld(record, record.node)
+            self.wake(record.node)
+        elif record.fate is PodPhase.WAITS:
+            self._becomes(record, PodPhase.LEFT)
+            record.ended = self.now
 
     def evict(self, record: Record) -> None:
         """Let a pod leave its node before its end."""
@@ -156,56 +190,24 @@ class Simulation:
         return self._counts[PodPhase.RUNS], self._counts[PodPhase.WAITS], self._counts[PodPhase.REFUSED]
 
     def _begins(self, workload: Workload) -> None:
-        controller = self.controllers[workload.name] = Controller(workload)
-        self._obey(controller, controller.sync(self.now))
-
+        controller = self.controllers[workload.name] = Controller(self, workload)
+        controller.sync()
         if workload.leaves is not None:
-            self.at(workload.leaves, lambda: self._obey(controller, controller.close()))
-
-    def _obey(self, controller: Controller, orders: Orders) -> None:
-        for arrival in orders.create:
-            self.controllers[arrival.name] = controller
-            self._arrives(arrival)
-        for name in orders.delete:
-            self._leaves(self.by_name[name])
-        if orders.again is not None:
-            self.at(orders.again, lambda: self._obey(controller, controller.sync(self.now)))
+            self.at(workload.leaves, controller.close)
 
     def _notice(self, record: Record, change: PodChange) -> None:
         """Tell the controller of a pod; one that only has to make the pod anew begins here."""
         name, owner = record.arrival.name, record.arrival.owner
         controller = self.controllers.get(name)
         if controller is None and owner and change in (PodChange.FAILED, PodChange.DELETED):
-            controller = self.controllers[name] = Controller.of_pod(record.arrival)
+            controller = self.controllers[name] = Controller.of_pod(self, record.arrival)
         if controller is not None:
-            self._obey(controller, controller.notice(name, change, self.now))
-
-    def _arrives(self, arrival: PodArrival) -> None:
-        def happens() -> None:
-            record = self.by_name[arrival.name] = Record(arrival)
-            self._counts[PodPhase.WAITS] += 1
-            self._queue.add(WaitingPod(arrival, self.now))
-            if arrival.leaves is not None:
-                self.at(max(arrival.leaves, self.now), lambda: self._leaves(record))
-
-        self.at(arrival.at, happens)
+            controller.notice(name, change)
 
     def _becomes(self, record: Record, fate: PodPhase) -> None:
         self._counts[record.fate] -= 1
         self._counts[fate] += 1
         record.fate = fate
-
-    def _leaves(self, record: Record) -> None:
-        """Delete a pod wherever it is."""
-        if record.fate is PodPhase.RUNS:
-            self._gone(record, PodPhase.RAN, PodChange.SUCCEEDED)
-        elif record.fate is PodPhase.HELD and record.node is not None:
-            self._unheld(record, record.node)
-            self.wake(record.node)
-        elif record.fate is PodPhase.WAITS:
-            self._queue.forget(record.arrival.name)
-            self._becomes(record, PodPhase.LEFT)
-            record.ended = self.now
 
     def _unheld(self, record: Record, node: int) -> None:
         self.nodes.forget(node, record.arrival.name)
@@ -229,13 +231,14 @@ class Simulation:
         for name in self.nodes.begin_held(node, self.now):
             self._runs(self.by_name[name], node)
 
-    def _retry(self, waiting: WaitingPod | None) -> None:
-        if waiting is None:
+    def _retry(self, record: Record | None) -> None:
+        if record is None:
             return
-        if waiting.ready <= self.now:
-            self._queue.add(waiting)
+        ready = ready_at(record)
+        if ready <= self.now:
+            self._queue.add(record)
         else:
-            self.at(waiting.ready, lambda: self._queue.add(waiting))
+            self.at(ready, partial(self._queue.add, record))
 
     def preempt(self, node: int, victims: Iterable[PlacedPod]) -> None:
         """Evict pods from a node for one of higher priority."""

@@ -29,7 +29,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from mooring.fleet.cluster import PodArrival, PodDemand
+from mooring.fleet.cluster import PodDemand, PodPhase, Record
 from mooring.fleet.nodes import Nodes, PlacedPod
 from mooring.fleet.scheduler.numa import NUMAMatch
 from mooring.fleet.scheduler.strategy import Strategy, feasible, friendly, nodes_to_find, scores
@@ -41,70 +41,53 @@ LONGEST_BACKOFF: Final = 10.0
 """Seconds."""
 
 
-@dataclass(slots=True)
-class WaitingPod:
-    """A pod that has no node yet."""
-
-    arrival: PodArrival
-    since: float
-    """When it was created."""
-    tries: int = 0
-    last: float = 0.0
-    """When it was tried last."""
-
-    @property
-    def ready(self) -> float:
-        """When its back-off is over."""
-        return self.last + min(FIRST_BACKOFF * 2 ** max(self.tries - 1, 0), LONGEST_BACKOFF) if self.tries else 0.0
+def ready_at(record: Record) -> float:
+    """Return when the back-off of a pod without a node is over."""
+    return record.tried + min(FIRST_BACKOFF * 2 ** max(record.tries - 1, 0), LONGEST_BACKOFF) if record.tries else 0.0
 
 
 class Queue:
-    """Pods without a node."""
+    """Pods without a node; one that was deleted meanwhile is left out."""
 
     def __init__(self) -> None:
         """Begin without any."""
-        self._active: list[tuple[int, float, int, WaitingPod]] = []
-        self._parked: dict[Hashable, deque[WaitingPod]] = {}
+        self._active: list[tuple[int, float, int, Record]] = []
+        self._parked: dict[Hashable, deque[Record]] = {}
         self._count = 0
-        self._gone: set[str] = set()
 
-    def add(self, waiting: WaitingPod) -> None:
+    def add(self, record: Record) -> None:
         """Put a pod among those to be tried: high priority first, then old ones."""
         self._count += 1
-        heapq.heappush(self._active, (-waiting.arrival.asked.priority, waiting.since, self._count, waiting))
+        heapq.heappush(self._active, (-record.arrival.asked.priority, record.arrival.at, self._count, record))
 
-    def next(self) -> WaitingPod | None:
+    def next(self) -> Record | None:
         """Take the pod that is tried next; None when none is to be tried."""
         while self._active:
-            waiting = heapq.heappop(self._active)[-1]
-            if waiting.arrival.name not in self._gone:
-                return waiting
+            record = heapq.heappop(self._active)[-1]
+            if record.fate is PodPhase.WAITS:
+                return record
         return None
 
-    def park(self, waiting: WaitingPod) -> None:
+    def park(self, record: Record) -> None:
         """Keep a pod until something changes."""
-        parked = self._parked.setdefault(waiting.arrival.asked.key, deque())
+        parked = self._parked.setdefault(record.arrival.asked.key, deque())
         # One that was woken in vain stays before those that came after it.
-        (parked.append if waiting.tries == 1 else parked.appendleft)(waiting)
+        (parked.append if record.tries == 1 else parked.appendleft)(record)
 
     def kinds(self) -> list[PodDemand]:
         """Return what the parked pods ask, once each."""
         return [found[0].arrival.asked for found in self._parked.values()]
 
-    def wake(self, key: Hashable) -> WaitingPod | None:
+    def wake(self, key: Hashable) -> Record | None:
         """Take the first of the parked pods of a kind (:attr:`PodDemand.key`); None when none is left."""
         found = self._parked.get(key)
         while found:
-            waiting = found.popleft()
+            record = found.popleft()
             if not found:
                 del self._parked[key]
-            if waiting.arrival.name not in self._gone:
-                return waiting
+            if record.fate is PodPhase.WAITS:
+                return record
         return None
-
-    def forget(self, name: str) -> None:
-        """Leave out a pod that was deleted."""
-        self._gone.add(name)
 
 
 FEWEST_CANDIDATES: Final = 100
