@@ -211,7 +211,7 @@ def test_a_picture_has_offline_cpus_at_their_places() -> None:
     uses = {cpu.cpu: cpu.use for cpu in view.cpus()}
     assert (uses[2], uses[9], uses[1]) == (CPUUse.BROKEN, CPUUse.OFFLINE, CPUUse.EXCLUSIVE)
     assert not any(box.is_offline() for box in view.boxes)
-    assert next(entry.count for entry in view.legend if entry.use is CPUUse.BROKEN) == 1
+    assert len(view.legend[CPUUse.BROKEN][0]) == 1
     assert any(line.startswith("default/db/app has CPUs 1-3, of which CPU 2 is offline") for line in view.caption)
 
 
