@@ -193,7 +193,7 @@ def test_pod_level_defaults(
 ) -> None:
     resources = PodResources(quantities(given["requests"]), quantities(given["limits"]))
     containers = [
-        Container(f"c{number}", requests=quantities(one.get("requests", {})), limits=quantities(one.get("limits", {})))
+        Container(f"c{number}", requests=quantities(one["requests"]), limits=quantities(one["limits"]))
         for number, one in enumerate(own)
     ]
     for gates, expected in ((BEFORE_FIX, before), (PodGates(), after)):
