@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import subprocess
 import sys
+from importlib.resources import files
 from typing import Any
 
 import pytest
@@ -17,7 +19,6 @@ from mooring.engine.kubelet.admit import admit
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node.claims import Claim, Share
 from mooring.fleet.live_cluster import LiveCluster, live_cluster
-from mooring.fleet.live_objects import instance_types, named_machines
 from mooring.inputs.decoding.fields import Document
 from mooring.published.facts_document import digest_of, facts_document
 from mooring.published.objects import NodeFacts, NodeState, PodKey, state_document
@@ -86,7 +87,8 @@ def test_pods_that_have_finished_count_nowhere_and_those_that_wait_are_said() ->
 
 
 def test_every_instance_type_is_a_machine_on_which_a_kubelet_starts() -> None:
-    types = instance_types()
+    table = (files("mooring.fleet") / "instances.csv").read_text(encoding="utf-8").splitlines()
+    types = {row["type"]: row for row in csv.DictReader(line for line in table if not line.startswith("#"))}
     assert 30 <= len(types) <= 80
     for name, kind in types.items():
         one = node("n0", labels={"node.kubernetes.io/instance-type": name})
@@ -118,7 +120,7 @@ def test_a_core_without_a_second_thread_is_read_from_the_number_of_cpus() -> Non
 def test_an_unknown_machine_is_one_line_with_a_remedy(label: str, machines: tuple[str, ...], said: str) -> None:
     labels = {"node.kubernetes.io/instance-type": label} if label else {}
     with pytest.raises(InputError) as raised:
-        live_cluster(objects(node("n0", labels=labels), node("n1", labels=labels)), named_machines(machines))
+        live_cluster(objects(node("n0", labels=labels), node("n1", labels=labels)), machines)
     assert said in str(raised.value)
     assert "--machine" in str(raised.value)
     assert raised.value.remedy
