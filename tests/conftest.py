@@ -18,12 +18,11 @@ from hypothesis import HealthCheck, is_hypothesis_test, settings
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 
-from mooring.answers.base.inputs.checks import NONE, ROOT
 from mooring.engine.core.config import BUDGET, Work
 from mooring.engine.plugins.loading import Watchman
 
 # A kubelet that runs beside the tests is none of their business.
-os.environ.setdefault(ROOT, NONE)
+os.environ.setdefault("MOORING_ROOT", "none")
 
 settings.register_profile(
     "mooring",

@@ -1,4 +1,4 @@
-"""What is wrapped and has to come out: values that may be missing and are not, refusals, archives of our own."""
+"""What is wrapped and has to come out: values that may be missing and are not, refusals, tables, our own archives."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+import yaml
 
 from mooring.engine.core.errors import InputError
 
@@ -25,6 +26,12 @@ def refusal(read: Callable[..., object], *given: Any, **more: Any) -> str:
     with pytest.raises(InputError) as error:
         read(*given, **more)
     return str(error.value)
+
+
+def cases(test: str, table: str, *members: str) -> list[Any]:
+    """Return the cases of a YAML table beside a test, as these members of each; the last one names it."""
+    found = yaml.safe_load((Path(test).parent / table).read_text(encoding="utf-8"))
+    return [pytest.param(*(one[member] for member in members), id=one[members[-1]]) for one in found]
 
 
 def unpack(archive: Path, folder: Path) -> None:

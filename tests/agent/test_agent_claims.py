@@ -30,9 +30,8 @@ from tests.agent.small_node import (
 from tests.documents.validation import complaints
 from tests.render.pictured import terminal_text
 
-from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.cgroups.files import CGroupTrouble
-from mooring.agent.cgroups.protocol import CPUSetWritten, written_of
+from mooring.agent.cgroups.protocol import CPUSetSeen, written_of
 from mooring.agent.claims import claim_asked, node_message
 from mooring.agent.effects import Evict, Occasion, Persist, ReportKind, WriteCPUSet
 from mooring.agent.journal import JournalWriter
@@ -46,7 +45,7 @@ from mooring.agent.reactor.placing import place
 from mooring.agent.reactor.recovery import resume
 from mooring.agent.reactor.response import EventOutcome, Refused, unwritten
 from mooring.agent.reactor.synchronize import synchronize
-from mooring.agent.state import AgentState, Options, claimed_cpus, variables
+from mooring.agent.state import AgentState, Options, Setting, claimed_cpus, variables
 from mooring.agent.status import Snapshot, exclusive_cpus, overlaps, status_document
 from mooring.answers.status import status_text
 from mooring.documents.status import AgentCountsPart
@@ -343,30 +342,30 @@ def test_what_nobody_could_have_told_the_runtime_is_carried_out_and_not_looked_f
 WRITE = small.cpuset_write("c", 9, "/c", "1-2", "0")
 
 
-def shown(cpus: str, mems: str = "0") -> Cpuset:
-    return Cpuset(small.cpus(cpus), small.nodes(mems))
+def shown(cpus: str, mems: str = "0") -> Setting:
+    return Setting(small.cpus(cpus), small.nodes(mems))
 
 
 @pytest.mark.parametrize(
     ("done", "standing", "problem"),
     [
-        (CPUSetWritten(WRITE, shown("0-7"), shown("1-2"), wrote=True), Compliance.RIGHT, ""),
-        (CPUSetWritten(WRITE, after=shown("1")), Compliance.WITHIN, "has CPUs 1 instead of 1-2, though it was written"),
+        (CPUSetSeen(WRITE, shown("0-7"), shown("1-2"), wrote=True), Compliance.RIGHT, ""),
+        (CPUSetSeen(WRITE, after=shown("1")), Compliance.WITHIN, "has CPUs 1 instead of 1-2, though it was written"),
         (
-            CPUSetWritten(WRITE, after=shown("1-2", "0-1"), trouble=CGroupTrouble.BUSY, problem="/c: busy"),
+            CPUSetSeen(WRITE, after=shown("1-2", "0-1"), trouble=CGroupTrouble.BUSY, problem="/c: busy"),
             Compliance.BEYOND,
             "has memory nodes 0-1 instead of 0: /c: busy",
         ),
         (
-            CPUSetWritten(WRITE, trouble=CGroupTrouble.NOT_PERMITTED, problem="/c: not permitted"),
+            CPUSetSeen(WRITE, trouble=CGroupTrouble.NOT_PERMITTED, problem="/c: not permitted"),
             Compliance.UNKNOWN,
             "has a control group that cannot be read or written: /c: not permitted",
         ),
-        (CPUSetWritten(WRITE, trouble=CGroupTrouble.GONE), Compliance.ENDED, ""),
-        (CPUSetWritten(WRITE), Compliance.UNSEEN, ""),
+        (CPUSetSeen(WRITE, trouble=CGroupTrouble.GONE), Compliance.ENDED, ""),
+        (CPUSetSeen(WRITE), Compliance.UNSEEN, ""),
     ],
 )
-def test_a_write_stands_as_the_kernel_shows(done: CPUSetWritten, standing: Compliance, problem: str) -> None:
+def test_a_write_stands_as_the_kernel_shows(done: CPUSetSeen, standing: Compliance, problem: str) -> None:
     found = written_of(done)
     assert (found.standing, found.problem) == (standing, problem)
     assert found.had == ("CPUs 0-7 instead of 1-2" if done.wrote else "")

@@ -16,7 +16,7 @@ from tests.agent.whole_agent import Node, start, until
 
 from mooring.agent.agent import Agent
 from mooring.agent.command import run_agent
-from mooring.agent.conflicts import REASON, KubeletCheck, KubeletFinder, NodeLock
+from mooring.agent.conflicts import REASON, KubeletFinder, NodeLock
 from mooring.agent.pods.cluster import NoCluster
 from mooring.agent.startup import AgentCommand
 from mooring.agent.status import unready
@@ -65,26 +65,29 @@ def processes(tmp_path: Path) -> Processes:
     return Processes(tmp_path / "computer")
 
 
-def conflict(look: KubeletCheck) -> str:
-    return "" if look.conflict is None else str(look.conflict)
+def conflict(beside: KubeletFinder, named: str = "") -> str:
+    """Return why the agent cannot run beside the kubelet that is there."""
+    with pytest.raises(InputError) as refused:
+        beside.check(named)
+    return str(refused.value)
 
 
 def test_a_static_kubelet_that_comes_later_is_seen_by_its_flags(processes: Processes) -> None:
     beside = processes.beside()
     assert beside.flags() is None
-    assert beside.check("") == KubeletCheck()
+    assert not beside.check("")
     processes.start(40, "--cpu-manager-policy=static")
-    assert conflict(beside.check("")).startswith("the kubelet's command line: cpuManagerPolicy: is static on this node")
-    assert conflict(beside.check("")), "as long as it is there"
+    assert conflict(beside).startswith("the kubelet's command line: cpuManagerPolicy: is static on this node")
+    assert conflict(beside), "as long as it is there"
     processes.end(40)
-    assert beside.check("") == KubeletCheck()
+    assert not beside.check("")
 
 
 def test_reading_the_configuration_meanwhile_does_not_hide_it(processes: Processes) -> None:
     beside = processes.beside()
     processes.start(40, "--memory-manager-policy=Static")
     assert beside.flags() is not None
-    assert conflict(beside.check("")).startswith("the kubelet's command line: memoryManagerPolicy: is Static")
+    assert conflict(beside).startswith("the kubelet's command line: memoryManagerPolicy: is Static")
 
 
 @pytest.mark.parametrize("named", [True, False], ids=["another-file-is-named", "no-file-is-named"])
@@ -94,8 +97,7 @@ def test_it_is_seen_by_the_file_that_it_reads(named: bool, processes: Processes,
     other.write_text(KUBELET, encoding="utf-8")
     beside = processes.beside()
     processes.start(40, "--config", str(file))
-    found = beside.check(str(other) if named else "")
-    assert conflict(found).startswith(f"{file}: cpuManagerPolicy: is static on this")
+    assert conflict(beside, str(other) if named else "").startswith(f"{file}: cpuManagerPolicy: is static on this")
 
 
 def test_a_file_that_changes_counts_when_the_kubelet_has_read_it(processes: Processes, tmp_path: Path) -> None:
@@ -103,31 +105,31 @@ def test_a_file_that_changes_counts_when_the_kubelet_has_read_it(processes: Proc
     file.write_text(KUBELET, encoding="utf-8")
     beside = processes.beside()
     processes.start(40, "--config", str(file))
-    assert beside.check("") == KubeletCheck()
+    assert not beside.check("")
     file.write_text(KUBELET + "cpuManagerPolicy: static\n", encoding="utf-8")
-    assert beside.check("") == KubeletCheck()
+    assert not beside.check("")
     processes.end(40)
     processes.start(41, "--config", str(file))
-    assert conflict(beside.check("")).startswith(f"{file}: cpuManagerPolicy")
+    assert conflict(beside).startswith(f"{file}: cpuManagerPolicy")
 
 
 def test_a_file_that_cannot_be_read_is_left_to_the_kubelet(processes: Processes, tmp_path: Path) -> None:
     beside = processes.beside()
     processes.start(40, "--config", str(tmp_path / "none.yaml"))
-    assert beside.check(str(tmp_path / "neither.yaml")) == KubeletCheck()
+    assert not beside.check(str(tmp_path / "neither.yaml"))
 
 
 def test_one_that_stays_is_not_looked_for_again_and_one_that_is_restarted_is(processes: Processes) -> None:
     beside = processes.beside()
     processes.start(40, "--v=2")
-    assert beside.check("") == KubeletCheck()
+    assert not beside.check("")
     before = processes.listings
     for _ in range(5):
-        assert beside.check("") == KubeletCheck()
+        assert not beside.check("")
     assert processes.listings == before
     processes.end(40)
     processes.start(41, "--v=2", "--cpu-manager-policy=static")
-    assert conflict(beside.check(""))
+    assert conflict(beside)
 
 
 def test_other_words_about_the_node_let_the_configuration_be_read_anew(processes: Processes, tmp_path: Path) -> None:
@@ -136,20 +138,20 @@ def test_other_words_about_the_node_let_the_configuration_be_read_anew(processes
     beside = processes.beside()
     assert beside.flags() is None
     processes.start(40, "--reserved-cpus=0-1")
-    assert beside.check(str(file)).flags_changed
+    assert beside.check(str(file))
     beside.flags()
     processes.end(40)
     processes.start(41, "--reserved-cpus=0-1", "--v=4")
-    assert beside.check(str(file)) == KubeletCheck(), "it was told the same"
+    assert not beside.check(str(file)), "it was told the same"
     processes.end(41)
     processes.start(42)
-    assert beside.check("") == KubeletCheck(), "nothing is taken from a kubelet whose file nobody named"
+    assert not beside.check(""), "nothing is taken from a kubelet whose file nobody named"
 
 
 def test_a_program_with_the_kubelet_in_it_is_reported(processes: Processes) -> None:
     beside = processes.beside()
     processes.start(40, name="k3s-server")
-    assert beside.check("") == KubeletCheck(embedding="k3s-server")
+    assert (beside.check(""), beside.embedding) == (False, "k3s-server")
 
 
 def look_every(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,8 +26,7 @@ from tests.agent.small_node import (
     writes,
 )
 
-from mooring.agent.cgroups.cpuset import Cpuset
-from mooring.agent.cgroups.protocol import CPUSetWritten, written_of
+from mooring.agent.cgroups.protocol import CPUSetSeen, written_of
 from mooring.agent.effects import (
     AgentReport,
     ClusterEvent,
@@ -60,7 +59,7 @@ from mooring.agent.reactor.response import Accepted, EventOutcome, Refused, unwr
 from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.update_container import update_container
 from mooring.agent.reload import with_configuration
-from mooring.agent.state import AgentState, Options, Phase
+from mooring.agent.state import AgentState, Options, Phase, Setting
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.config import CPU_HOTPLUG, KubeletConfig, MooringConfig
 from mooring.engine.core.cpuset import CPUSet
@@ -533,8 +532,8 @@ def test_a_deviation_is_written_again_and_the_runtime_is_told() -> None:
     made = correct_deviation(state, "a-main-0", small.cpus("0-7"), small.nodes("0-1"))
     [write] = effects_of(made, WriteCPUSet)
     assert (write, write.occasion) == (small.cpuset_write("a-main-0", 99, "", "1-2", "0"), Occasion.CHECK)
-    before, after = (Cpuset(small.cpus(cpus), small.nodes(mems)) for cpus, mems in (("0-7", "0-1"), ("1-2", "0")))
-    done = writes_done(made, [written_of(CPUSetWritten(write, before, after, wrote=True))])
+    before, after = (Setting(small.cpus(cpus), small.nodes(mems)) for cpus, mems in (("0-7", "0-1"), ("1-2", "0")))
+    done = writes_done(made, [written_of(CPUSetSeen(write, before, after, wrote=True))])
     [report] = effects_of(done, AgentReport)
     assert report.message == "main had CPUs 0-7 instead of 1-2 and memory nodes 0-1 instead of 0"
     assert told(stop_container(made.state, container("other"))) == [("a-main-0", "1-2")]

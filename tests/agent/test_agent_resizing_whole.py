@@ -12,12 +12,12 @@ from tests.agent.nri.runtime_side import RuntimeSide
 from tests.agent.whole_agent import Node, counted, leave, pod, rest, start, until, until_reconciled, whole
 
 from mooring.agent.agent import Agent
-from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.cgroups.files import CGroupTrouble
-from mooring.agent.cgroups.protocol import CPUSetWritten, UnseenCGroups
+from mooring.agent.cgroups.protocol import CPUSetSeen, UnseenCGroups
 from mooring.agent.effects import WriteCPUSet
 from mooring.agent.nri.types import Event, RemoteError, RuntimeContainer
 from mooring.agent.reconcile import online_cpus, release, verify
+from mooring.agent.state import Setting
 from mooring.engine.core.cpuset import CPUSet
 from mooring.service.daemon import present_moment
 
@@ -119,8 +119,8 @@ class OfflineCPUs(UnseenCGroups):
     offline: CPUSet
     trouble: CGroupTrouble | None
 
-    def write_cpuset(self, wanted: WriteCPUSet) -> CPUSetWritten:
-        return CPUSetWritten(wanted, None, Cpuset(wanted.cpus - self.offline, wanted.mems), True, self.trouble)
+    def write_cpuset(self, wanted: WriteCPUSet) -> CPUSetSeen:
+        return CPUSetSeen(wanted, None, Setting(wanted.cpus - self.offline, wanted.mems), True, self.trouble)
 
 
 @pytest.mark.parametrize("trouble", [None, CGroupTrouble.OUT_OF_RANGE, CGroupTrouble.OUTSIDE_PARENT])

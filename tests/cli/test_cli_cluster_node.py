@@ -22,7 +22,6 @@ import pytest
 from tests.cli.command import EXAMPLES, NODE, Answered, mooring
 from tests.cli.made_up_node import kubelet_pods, make_root, write_pods
 
-from mooring.answers.base.inputs.cluster_node import ask_cluster
 from mooring.inputs.machines.archive import MOST_BYTES
 
 KUBECTL = """#!{python} -IS
@@ -677,19 +676,19 @@ def test_an_answer_that_is_not_json_is_none(unpublished: FakeCluster) -> None:
     assert "warning: kubectl: the answer is not JSON" in collected(unpublished)[0].err
 
 
-@pytest.mark.usefixtures("cluster")
-@pytest.mark.parametrize("name", ["", "--kubeconfig=/x", "a b", "A" * 300])
-def test_what_is_no_name_of_a_node_is_not_asked_about(name: str) -> None:
-    assert ask_cluster(name).pods_problem.startswith("the node's name is unknown")
+@pytest.mark.parametrize("name", ["--kubeconfig=/x", "a b", "A" * 300])
+def test_what_is_no_name_of_a_node_is_not_asked_about(unpublished: FakeCluster, name: str) -> None:
+    _, parts = collected(unpublished, f"--node-name={name}")
+    assert parts["pods"]["missing"].startswith("the node's name is unknown")
 
 
-def test_the_kubelets_access_is_the_last_one(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    access = cluster.folder / "kubelet.conf"
+def test_the_kubelets_access_is_the_last_one(unpublished: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    access = unpublished.folder / "kubelet.conf"
     access.touch()
     monkeypatch.setattr("mooring.answers.base.inputs.cluster_node.KUBELET_KUBECONFIG", access)
-    monkeypatch.setenv("HOME", str(cluster.folder))
+    monkeypatch.setenv("HOME", str(unpublished.folder))
     for own in ("/own", ""):
         monkeypatch.setenv("KUBECONFIG", own)
-        (cluster.folder / "asked").unlink(missing_ok=True)
-        ask_cluster("edge-7")
-        assert {f"--kubeconfig={access}" in words for words in cluster.asked} == {not own}
+        (unpublished.folder / "asked").unlink(missing_ok=True)
+        collected(unpublished)
+        assert {f"--kubeconfig={access}" in words for words in unpublished.asked} == {not own}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.values import refusal
+from tests.values import cases, refusal
 
 from mooring.engine.core.config import (
     CPU_HOTPLUG,
@@ -58,44 +58,6 @@ def test_what_is_published_reads_the_same() -> None:
     assert "deviceAlignment" not in mooring_document(read())
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ({"apiVersion": "v2"}, "apiVersion: 'v2' is not supported; write mooring/v1alpha1"),
-        ({"fixedDefect": []}, "fixedDefect: 'fixedDefect' is not known; did you mean fixedDefects?"),
-        ({"fixedDefects": ["odd-uncor"]}, "fixedDefects[0]: 'odd-uncor' is not known; did you mean odd-uncore?"),
-        (
-            {"fixedDefects": ["xyz"]},
-            "fixedDefects[0]: 'xyz' is not known; known are average-sizes, claim-loop, exact-mask-reuse",
-        ),
-        ({"fixedDefects": [1]}, "fixedDefects[0]: must be a string, not a number; put it in quotes"),
-        ({"fixedDefects": "odd-uncore"}, "fixedDefects: must be a list, not a string"),
-        ({"extensions": ["pluginz"]}, "extensions[0]: 'pluginz' is not known; did you mean plugins?"),
-        ({"cpuHotplug": {"replace": "always"}}, "cpuHotplug.replace: 'always' is not a rule; write never, same-nodes,"),
-        ({"cpuHotplug": {"replace": 3}}, "replace: must be a string"),
-        ({"cpuHotplug": {"replaced": "never"}}, "cpuHotplug.replaced: 'replaced' is not known; did you mean replace"),
-        ({"cpuHotplug": ["never"]}, "cpuHotplug: must be a mapping"),
-        (
-            {"deviceAlignment": {}},
-            "deviceAlignment: needs the extension device-alignment; name device-alignment among the extensions",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("content", "message"), cases(__file__, "refused-mooring.yaml", "content", "says"))
 def test_the_document_is_checked_strictly(content: dict[str, Any], message: str) -> None:
     assert refusal(read, **content).startswith(f"m.yaml: {message}")
-
-
-@pytest.mark.parametrize(
-    ("alignment", "message"),
-    [
-        ({"default": "always"}, ".default: 'always' is not known; known are ignore, follow, require"),
-        ({"defaults": "follow"}, ".defaults: is not known; did you mean default"),
-        ({"classes": {"gpu": "follow"}}, ".classes.gpu: is not one of the known classes acc"),
-        ({"classes": {"gpus": "folow"}}, ".classes.gpus.alignment: 'folow' is not known; did you mean follow"),
-        ({"classes": {"gpus": {"resource": "x"}}}, ".classes.gpus.resource: is not known; did you mean resources"),
-        ({"classes": {"gpus": {"resources": [7]}}}, ".classes.gpus.resources[0]: "),
-        ("follow", ": must be a mapping"),
-    ],
-)
-def test_device_alignment_is_checked_strictly(alignment: Any, message: str) -> None:
-    assert refusal(aligned, alignment).startswith(f"m.yaml: deviceAlignment{message}")

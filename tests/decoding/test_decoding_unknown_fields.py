@@ -12,40 +12,10 @@ from mooring.engine.core.machine import Finding
 from mooring.inputs.configuration.node_configuration import load_config
 from mooring.inputs.pods.pod_files import load_pods
 
-POD = """\
-kind: Pod
-metadata:
-  name: web
-  annotations: {vendor.com/anything: "1"}
-  labels: {any-key: x}
-spec:
-  nodeSelector: {vendor.com/gpu: "true"}
-  containers:
-  - name: app
-    resource:
-      limits: {cpu: 2}
-"""
-DEPLOYMENT = """\
-kind: Deployment
-metadata: {name: web}
-spec:
-  replica: 3
-  template:
-    spec:
-      containers:
-      - name: app
-        resources:
-          limit: {cpu: 2}
-"""
-CONFIGURATION = """\
-kind: KubeletConfiguration
-authentication:
-  anonymus: {enabled: true}
-reservedMemory:
-- numaNodes: 0
-  limits: {memory: 1Gi}
-evictionHard: {memory.available: 100Mi}
-"""
+POD, DEPLOYMENT, CONFIGURATION = (
+    (Path(__file__).parent / f"misspelt-{name}.yaml").read_text(encoding="utf-8")
+    for name in ("pod", "deployment", "kubelet")
+)
 
 
 def warnings(folder: Path, text: str) -> list[str]:

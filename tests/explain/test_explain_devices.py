@@ -13,6 +13,7 @@ from tests.explain.situations import TWO_NODES, planned, pod, policy, simple, to
 from tests.explain.situations import container as container_forms
 from tests.plans import started_plan
 
+import mooring.explanations.codes as reason
 from mooring.answers.base.plan import Question, make_plan
 from mooring.answers.base.pods import find, first_refused, pods_of, story_of
 from mooring.documents.facts import fact_members
@@ -24,7 +25,6 @@ from mooring.engine.core.quantity import Quantity
 from mooring.engine.cpumanager.facts import DistributionChosen
 from mooring.engine.devicemanager.facts import DevicesTaken
 from mooring.engine.devicemanager.state import Device
-from mooring.explanations import codes as reason
 from mooring.explanations.codes import all_codes, is_code, page
 from mooring.explanations.story import Story
 from mooring.inputs.machines.compact import parse_compact

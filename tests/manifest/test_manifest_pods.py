@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.values import refusal
+from tests.values import cases, refusal
 
 from mooring.engine.core.pod import Container, ContainerKind, Pod, PodResources, QoS, ResourceList
 from mooring.engine.core.quantity import Quantity
@@ -185,57 +185,18 @@ def test_total_counts_regular_init_containers_with_the_sidecars_before_them() ->
 
 
 @pytest.mark.parametrize(
-    ("given", "own", "before", "after"),
-    [
-        # Nothing given: nothing filled in.
-        (({}, {}), [({"cpu": "1"}, {"cpu": "1"})], ({}, {}), ({}, {})),
-        # Limits given: requests are what the containers request, else the limit.
-        (
-            ({}, {"cpu": "4", "memory": "2Gi"}),
-            [({"cpu": "1"}, {}), ({"cpu": "1"}, {})],
-            ({"cpu": "2", "memory": "2Gi"}, {"cpu": "4", "memory": "2Gi"}),
-            ({"cpu": "2", "memory": "2Gi"}, {"cpu": "4", "memory": "2Gi"}),
-        ),
-        # Only requests given: the older rule leaves them alone, the newer one fills requests and limits.
-        (
-            ({"cpu": "4"}, {}),
-            [({"cpu": "1", "memory": "1Gi"}, {"cpu": "2", "memory": "1Gi"})],
-            ({"cpu": "4"}, {}),
-            ({"cpu": "4", "memory": "1Gi"}, {"cpu": "4", "memory": "1Gi"}),
-        ),
-        # A container without a limit: none for the pod. Container limits above the request: they are the limit.
-        (
-            ({"cpu": "1", "memory": "1Gi"}, {}),
-            [({"memory": "1Gi"}, {"cpu": "2", "memory": "1Gi"}), ({}, {"cpu": "3"})],
-            ({"cpu": "1", "memory": "1Gi"}, {}),
-            ({"cpu": "1", "memory": "1Gi"}, {"cpu": "5"}),
-        ),
-        # Huge pages: the containers' limit becomes the pod's, and the pod's limit its request.
-        (
-            ({"cpu": "1"}, {}),
-            [({}, {"hugepages-2Mi": "4Mi"})],
-            ({"cpu": "1", "hugepages-2Mi": "4Mi"}, {"hugepages-2Mi": "4Mi"}),
-            ({"cpu": "1", "hugepages-2Mi": "4Mi"}, {"hugepages-2Mi": "4Mi"}),
-        ),
-        (
-            ({}, {"cpu": "1", "hugepages-2Mi": "8Mi"}),
-            [({"hugepages-2Mi": "4Mi"}, {"hugepages-2Mi": "4Mi"})],
-            ({"cpu": "1", "hugepages-2Mi": "8Mi"}, {"cpu": "1", "hugepages-2Mi": "8Mi"}),
-            ({"cpu": "1", "hugepages-2Mi": "8Mi"}, {"cpu": "1", "hugepages-2Mi": "8Mi"}),
-        ),
-    ],
+    ("given", "own", "before", "after", "rule"),
+    cases(__file__, "pod-level-defaults.yaml", "pod", "containers", "before", "after", "rule"),
 )
 def test_pod_level_defaults(
-    given: tuple[dict[str, str], dict[str, str]],
-    own: list[tuple[dict[str, str], dict[str, str]]],
-    before: tuple[dict[str, str], dict[str, str]],
-    after: tuple[dict[str, str], dict[str, str]],
+    given: Resources, own: list[Resources], before: Resources, after: Resources, rule: str
 ) -> None:
-    resources = PodResources(quantities(given[0]), quantities(given[1]))
-    containers = [Container(f"c{n}", requests=quantities(r), limits=quantities(x)) for n, (r, x) in enumerate(own)]
-    for gates, (requests, limits) in ((BEFORE_FIX, before), (PodGates(), after)):
+    resources = PodResources(quantities(given["requests"]), quantities(given["limits"]))
+    parts = ({part: quantities(amounts) for part, amounts in one.items()} for one in own)
+    containers = [Container(f"c{number}", **one) for number, one in enumerate(parts)]
+    for gates, expected in ((BEFORE_FIX, before), (PodGates(), after)):
         found = with_pod_defaults(resources, containers, gates)
-        assert (texts(found.requests), texts(found.limits)) == (requests, limits)
+        assert {"requests": texts(found.requests), "limits": texts(found.limits)} == expected, rule
         assert with_pod_defaults(found, containers, gates) == found
     assert with_pod_defaults(resources, containers, PodGates(pod_level_resources=False)) == resources
 
@@ -246,98 +207,16 @@ def test_pod_from_the_api_server_keeps_its_pod_level_resources() -> None:
     assert texts(read(content).resources.limits) == {"cpu": "1", "memory": "1"}  # type: ignore[union-attr]
 
 
-CONTAINER = "spec.containers[0]"
-POLICY = "spec.initContainers[0].restartPolicy"
-REQUESTS, LIMITS = (f"{CONTAINER}.resources.{part}" for part in ("requests", "limits"))
-
-
-def asks(requests: Resources | None = None, limits: Resources | None = None) -> Resources:
-    return pod(container("c", requests, limits))
-
-
-def whole(*more: Resources, **spec: Any) -> Resources:
-    return pod(container("c"), *more, **spec)
-
-
-def restarted(policy: object) -> list[Resources]:
-    return [container("i", restartPolicy=policy)]
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ({}, "spec: must be a mapping, not nothing"),
-        ({"metadata": [], "spec": {}}, "metadata: must be a mapping, not a list"),
-        ({**whole(), "metadata": {}}, "metadata.name: must not be empty"),
-        ({**whole(), "metadata": {"name": False}}, "(YAML reads on, off, yes, no, y and n"),
-        ({**whole(), "metadata": {"name": 5}}, "must be a string, not a number; put it in q"),
-        (pod(), "spec.containers: must not be empty; a pod has at least one container"),
-        ({"spec": {"containers": {}}}, "spec.containers: must be a list, not a mapping"),
-        ({"spec": {"containers": [1]}}, f"{CONTAINER}: must be a mapping, not a number"),
-        ({"spec": {"containers": [{}]}}, f"{CONTAINER}.name: must not be empty"),
-        (
-            {"spec": {"containers": [{"name": 1}]}},
-            f"{CONTAINER}.name: must be a string, not a number; put it in quotes",
-        ),
-        (pod({"name": "c", "resources": []}), f"{CONTAINER}.resources: must be a mapping, not a list"),
-        (
-            pod({"name": "c", "resources": {"limits": "2"}}),
-            f"{CONTAINER}.resources.limits: must be a mapping, not a string",
-        ),
-        (whole(container("c")), "spec: two containers are called 'c'; rename one of them"),
-        (whole(initContainers=[container("c")]), "two containers are called 'c'"),
-        (whole(initContainers=5), "spec.initContainers: must be a list, not a number"),
-        (whole(initContainers=restarted(True)), f"{POLICY}: must be a string, not true or false"),
-        (whole(initContainers=restarted("always")), f"{POLICY}: 'always' is not a restart policy; write Always for a"),
-        (asks({"cpu": "2 cores"}), f"{REQUESTS}.cpu: '2 cores' is not a quantity; write one such as 2"),
-        (asks({"memory": "1K"}), "'1K' is not a quantity: unable to parse quantity's suffix; write one"),
-        (asks({"memory": "9" * 9000}), "is not a quantity: a quantity of 9000 characters is too long"),
-        (asks({"cpu": True}), f"{REQUESTS}.cpu: must be a quantity, not true or false"),
-        (asks({"cpu": [1]}), f"{REQUESTS}.cpu: must be a quantity, not a list"),
-        (asks({"cpu": -1}), f"{REQUESTS}.cpu: must not be negative, but is -1"),
-        (asks(limits={"cpu": "-1m"}), f"{LIMITS}.cpu: must not be negative, but is -1m"),
-        (asks({"cpu": 2}, {"cpu": 1}), f"{REQUESTS}.cpu: the request of 2 is above the limit of 1"),
-        (asks({"cpus": 1}), f"{REQUESTS}.cpus: is not a container resource; did you"),
-        (asks(limits={"hugepage-2Mi": 1}), "is not a container resource; did you mean hugepages-2Mi?"),
-        (asks(limits={"gpu": 1}), "resources need a domain, such as nvidia.com/gpu"),
-        (asks(limits={"Memori": 1}), "is not a container resource; did you mean memory?"),
-        (asks(limits={"xyz": 1}), "resources need a domain, such as nvidia.com/gpu"),
-        (asks({"vendor.com/nic": 1}), "resources.requests.vendor.com/nic: needs a limit; set limits to the"),
-        (
-            asks({"vendor.com/nic": 1}, {"vendor.com/nic": 2}),
-            f"{REQUESTS}.vendor.com/nic: must equal the limit of 2, but is 1",
-        ),
-        (asks(limits={"vendor.com/nic": "1500m"}), "vendor.com/nic: must be a whole number, but is 1500m"),
-        (asks({"cpu": 1}, {"hugepages-2Mi": "3Mi"}), f"{LIMITS}.hugepages-2Mi: 3Mi is not a whole number of 2Mi pages"),
-        (asks(limits={"hugepages-2Mi": "4Mi"}), "limits: huge pages need cpu or memory beside them"),
-        (asks({"cpu": 1, "hugepages-2Mi": "4Mi"}), "requests.hugepages-2Mi: needs a limit"),
-        (
-            asks({"cpu": 1, "hugepages-2Mi": "2Mi"}, {"hugepages-2Mi": "4Mi"}),
-            "requests.hugepages-2Mi: must equal the limit of 4Mi, but is 2Mi",
-        ),
-        (asks(limits={"cpu": 1, "hugepages-2X": 0}), "hugepages-2X does not name a page size; write hugep"),
-        (asks(limits={"cpu": 1, "hugepages-0": 0}), "hugepages-0 does not name a page size"),
-        (whole(resources=[]), "spec.resources: must be a mapping, not a list"),
-        (
-            whole(resources={"limits": {"vendor.com/nic": 1}}),
-            "spec.resources.limits.vendor.com/nic: is not supported at pod level; only cpu, memory and hugep",
-        ),
-        (
-            whole(resources={"requests": {"cpu": 2}, "limits": {"cpu": 1}}),
-            "spec.resources.requests.cpu: the request of 2 is above the limit of 1",
-        ),
-        (whole(overhead={"cpu": "-1"}), "spec.overhead.cpu: must not be negative, but is -1"),
-        (whole(overhead={"cpu": "x"}), "spec.overhead.cpu: 'x' is not a quantity"),
-        ({**whole(), "status": {"qosClass": "Gold"}}, "status.qosClass: 'Gold' is not a QoS class"),
-        ({**whole(), "status": {"qosClass": ["Gold"]}}, "status.qosClass: must be a string"),
-    ],
-)
-def test_what_the_api_server_refuses_is_refused_here(content: Mapping[str, Any], message: str) -> None:
-    if "metadata" not in content and content:
-        content = {"metadata": {"name": "p"}, **content}
+@pytest.mark.parametrize(("content", "message"), cases(__file__, "refused-pods.yaml", "pod", "says"))
+def test_what_the_api_server_refuses_is_refused_here(content: Resources, message: str) -> None:
     said = refusal(read, content)
     assert said.startswith("f.yaml: ")
     assert message in said
+
+
+def test_a_quantity_has_an_end() -> None:
+    words = "is not a quantity: a quantity of 9000 characters is too long"
+    assert words in refusal(read, pod(container("c", {"memory": "9" * 9000})))
 
 
 def test_reading_does_not_change_the_object() -> None:

@@ -24,7 +24,6 @@ from mooring.answers.base.changes.configuration import AlignmentPromise
 from mooring.answers.base.plan import Plan, Question, RefusedPlan, make_plan
 from mooring.answers.base.scenario import replay_scenario
 from mooring.answers.base.trace import Trace, shapes, trace_of_scenario
-from mooring.answers.compare import answer as run
 from mooring.answers.compare.answer import Comparison, compare
 from mooring.answers.compare.measures import (
     MEASURES,
@@ -194,7 +193,7 @@ class StopWatchingError(Exception):
 @pytest.fixture
 def spread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let worker processes take part however little there is to do."""
-    monkeypatch.setattr(run, "FEW", 0)
+    monkeypatch.setattr("mooring.answers.compare.answer.FEW", 0)
 
 
 @pytest.mark.usefixtures("spread")

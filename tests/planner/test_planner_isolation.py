@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mooring.answers.doctor.lint import Assignments, ExclusiveHolder, lint
+from mooring.answers.doctor.lint import Assignments, lint
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode
 from mooring.engine.core.topology import Topology, discover_topology
@@ -25,7 +25,7 @@ def cpus(text: str) -> CPUSet:
 
 
 HELD = Assignments(
-    holders=(ExclusiveHolder("default/web/app", WEB, cpus("2-3")),),
+    holders=((WEB, Owner("default/web/app", cpus("2-3"))),),
     shared=cpus("0-1,4-7"),
     reserved=cpus("0"),
     pods={WEB: "default/web", OTHER: "default/other"},
@@ -99,7 +99,7 @@ def test_the_remedy_is_what_the_extension_would_write_and_what_it_could_not() ->
     told = {one.code: one.message for one in lint(with_facts(interrupts=(movable, managed)), HELD)}
     assert told["MOOR-617"] == "The agent's extension irq-affinity would move 24 (eth0) to CPU 4."
     assert told["MOOR-623"] == "The kernel places 25 (nvme0q1) itself; it cannot be moved."
-    everything = Assignments(holders=(ExclusiveHolder("default/web/app", WEB, cpus("2-3")),))
+    everything = Assignments(holders=((WEB, Owner("default/web/app", cpus("2-3"))),))
     alone = replace(movable, allowed=cpus("2-3"))
     told = {one.code: one.message for one in lint(with_facts(interrupts=(alone,)), everything)}
     assert "MOOR-617" not in told
@@ -155,7 +155,7 @@ def test_ticks_callbacks_and_kernel_work_are_information() -> None:
 
 def divided(shared: str, *holders: tuple[str, str, str]) -> list[str]:
     """Return what is told of the cores 0-1 and 2-3 with these holders: name, uid and CPUs of each."""
-    held = tuple(ExclusiveHolder(name, uid, cpus(own)) for name, uid, own in holders)
+    held = tuple((uid, Owner(name, cpus(own))) for name, uid, own in holders)
     assignments = Assignments(held, cpus(shared), topology=threads((0, 1), (2, 3)))
     return [one.message for one in lint(CALM, assignments) if one.code == "MOOR-601"]
 

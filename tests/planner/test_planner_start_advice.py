@@ -60,7 +60,7 @@ def test_a_kubelet_starts_with_the_advice_about_every_recorded_refusal(name: str
         if not found:
             assert start.refusal.code in WITHOUT_TRIED_ADVICE, start.error
             continue
-        asked = found[-1].question
+        _, asked = found[-1]
         assert isinstance(start_on(asked.machine, asked.config, asked.mooring, asked.files), Kubelet)
         assert asked != start.question
 

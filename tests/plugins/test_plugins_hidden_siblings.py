@@ -143,7 +143,7 @@ def test_pictures_tables_and_documents_call_them_what_they_are() -> None:
         "whole cores, one L3",
     ]
     assert to_builtins(plan_document(plan))["pods"][0]["hidden"] == {"c0": str(plan.answers[0].decision.hidden["c0"])}
-    assert "default/web/c0 (hidden siblings)" in [holder.label for holder in assignments_of(plan).holders]
+    assert "default/web/c0 (hidden siblings)" in [holder.label for _, holder in assignments_of(plan).holders]
     story = explain(plan, plan.answers[0].pod)
     assert not story.remarks
     told = [line.text for line in walk(story_lines(story, None))]

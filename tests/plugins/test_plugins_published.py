@@ -26,7 +26,7 @@ from mooring.answers.base.plan import Plan, Question
 from mooring.answers.base.pods import explain, explanation_document
 from mooring.answers.base.scenario import replay_scenario
 from mooring.answers.base.trace import Trace, machines_for
-from mooring.answers.compare import answer as run
+from mooring.answers.compare.answer import compare
 from mooring.answers.compare.variant import Variant
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import ChosenPlugin, KubeletConfig, MooringConfig, PluginChoice
@@ -202,11 +202,11 @@ def test_an_order_that_loses_pods_is_a_finding_and_the_order_of_the_files_is_kep
 
 
 def test_variants_with_plugins_are_compared_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "FEW", 0)
+    monkeypatch.setattr("mooring.answers.compare.answer.FEW", 0)
     trace = Trace((Admit(guaranteed("u", container("app", "2"))),))
     mooring = MooringConfig(plugins=choice(plugin("x", score_set=answering(1), pre_score=lambda **_asked: {7: 1.0})))
     variants = [Variant(name, Machine("small", machine(1)), config(), mooring) for name in ("one", "two")]
-    found = run.compare(trace, variants, jobs=2)
+    found = compare(trace, variants, jobs=2)
     assert len(found.variants) == 2
 
 

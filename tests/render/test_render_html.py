@@ -27,7 +27,6 @@ from mooring.views.devices import DeviceView, cut, short_names, unique_names
 from mooring.views.html import HEATS, html_text, style_text
 from mooring.views.report import (
     Account,
-    AccountState,
     ReportCPU,
     ReportPod,
     ReportStep,
@@ -78,7 +77,10 @@ def test_the_data_in_the_page_is_the_data_of_the_report() -> None:
         occupied(regular(SampleShape())),
         accounts=(Account(0, "memory", 64, 2, 60),),
         devices=(DeviceView("x/gpu", "gpu-0", (0,)),),
-        steps=(ReportStep(None), ReportStep(0, accounts=((0, AccountState(5, 55, (0,))),), devices=((0, "ns/pod/c"),))),
+        steps=(
+            ReportStep(None),
+            ReportStep(0, accounts=((0, Account(0, "memory", 64, 2, 60, 5, 55, (0,))),), devices=((0, "ns/pod/c"),)),
+        ),
     )
     data = Page(html_text(report)).data()
     assert data == report_data(report)

@@ -204,7 +204,7 @@ class Agent:
             self.work.put(self.verify_all)
         self._reconcile_interrupts()
         if self.devices is not None:
-            self.devices.reconciler.reconcile()
+            self.devices.reconcile()
         self.holder.write_files()
         if now - self._written >= WRITING:
             self._written = now

@@ -25,7 +25,6 @@ import threading
 import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,18 +45,6 @@ _FLOCK = "hhqqi4x"
 """``struct flock`` of 64-bit Linux: type, whence, start, length, pid."""
 
 
-@dataclass(frozen=True, slots=True)
-class KubeletCheck:
-    """Result of a check of the kubelet."""
-
-    conflict: InputError | None = None
-    """Why kubelet and agent cannot continue beside each other."""
-    flags_changed: bool = False
-    """Whether its flags say other things about the node than those with which the configuration was read."""
-    embedding: str = ""
-    """A program that contains the kubelet and does not show its arguments."""
-
-
 class KubeletFinder:
     """Finds the kubelet and remembers it. Its calls come from one thread."""
 
@@ -69,40 +56,43 @@ class KubeletFinder:
         """
         self._opened = opened
         self._process: KubeletProcess | None = None
+        self.embedding = ""
+        """A program that was found to contain the kubelet, and does not show its arguments."""
         self._judged: KubeletProcess | None = None
         self._flags: Mapping[str, Any] = {}
 
     def flags(self) -> KubeletFlags | None:
         """Return what decides on the command line of the kubelet that runs; None when there is none."""
-        process, _ = self._found(self._opened())
+        process = self._found()
         flags = None if process is None else kubelet_flags(process.arguments)
         self._flags = {} if flags is None else flags.fields
         return flags
 
-    def check(self, kubelet_config: str) -> KubeletCheck:
+    def check(self, kubelet_config: str) -> bool:
         """Look whether there is another kubelet, and whether the agent may run beside it.
 
         Args:
             kubelet_config: the file of the node's kubelet that was named to the agent, or an empty text.
-        """
-        process, embedding = self._found(self._opened())
-        if process is None:
-            return KubeletCheck(embedding=embedding)
-        if process == self._judged:
-            return KubeletCheck()
-        flags = kubelet_flags(process.arguments)
-        try:
-            refuse_kubelet_beside(kubelet_config, flags)
-        except InputError as error:
-            return KubeletCheck(error)
-        self._judged = process
-        return KubeletCheck(flags_changed=bool(kubelet_config) and flags.fields != self._flags)
 
-    def _found(self, tree: Tree) -> tuple[KubeletProcess | None, str]:
-        if self._process is not None and still_runs(tree, self._process):
-            return self._process, ""
-        self._process, embedding = kubelet_here(tree)
-        return self._process, embedding
+        Returns:
+            Whether its flags say other things about the node than those with which the configuration was read.
+
+        Raises:
+            InputError: kubelet and agent cannot continue beside each other.
+        """
+        process = self._found()
+        if process is None or process == self._judged:
+            return False
+        flags = kubelet_flags(process.arguments)
+        refuse_kubelet_beside(kubelet_config, flags)
+        self._judged = process
+        return bool(kubelet_config) and flags.fields != self._flags
+
+    def _found(self) -> KubeletProcess | None:
+        tree = self._opened()
+        if self._process is None or not still_runs(tree, self._process):
+            self._process, self.embedding = kubelet_here(tree)
+        return self._process
 
 
 class KubeletWatch:
@@ -145,18 +135,19 @@ class KubeletWatch:
         if now < self._next:
             return
         self._next = now + PERIOD
-        found = self._beside.check(options.kubelet_config)
-        if found.conflict is not None and self.conflict is None:
-            self.conflict = found.conflict
-            self._log.error("the agent stops: the kubelet manages CPUs or memory itself", why=str(found.conflict))
-            self._outward.event(ClusterEvent(about_node(self._node), REASON, f"the agent ends: {found.conflict}"))
-        if found.flags_changed:
-            self._changed()
-        if found.embedding and found.embedding != self._embedding:
-            self._embedding = found.embedding
+        try:
+            if self._beside.check(options.kubelet_config):
+                self._changed()
+        except InputError as error:
+            if self.conflict is None:
+                self.conflict = error
+                self._log.error("the agent stops: the kubelet manages CPUs or memory itself", why=str(error))
+                self._outward.event(ClusterEvent(about_node(self._node), REASON, f"the agent ends: {error}"))
+        if self._beside.embedding and self._beside.embedding != self._embedding:
+            self._embedding = self._beside.embedding
             self._log.warning(
                 "a program embeds the kubelet and does not show its flags; its policies must be none and None",
-                program=found.embedding,
+                program=self._embedding,
             )
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from threading import Lock
 from typing import Final
 
@@ -148,20 +147,69 @@ class SliceWatch:
             self._has_listed = self._has_listed or has_listed
 
 
-@dataclass(slots=True)
-class DeviceAccess:
-    """Open ways to learn of devices."""
+SOON: Final = 1.0
+"""Seconds until the next look while devices of a pod are not known; doubled by each look that brings no news."""
+LOOKING: Final = 10.0
+"""Seconds between two looks otherwise."""
+TIMEOUT: Final = 5.0
+"""Seconds for an answer, which nothing waits for."""
 
-    lookup: DeviceLookup
-    """For the thread that answers the runtime."""
-    slices: SliceWatch | None
-    reconciler: DeviceReconciler
-    """Looks at the devices of pods that are there."""
+
+class DeviceAccess:
+    """Open ways to learn of devices; it keeps the record of those of pods that are there."""
+
+    def __init__(
+        self,
+        lookup: DeviceLookup,
+        again: DeviceLookup,
+        slices: SliceWatch | None,
+        holder: StateHolder,
+        log: Log,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Look for the first time after a while: Synchronize has asked already.
+
+        Args:
+            lookup: for the thread that answers the runtime.
+            again: asks for the record; no other thread uses it.
+            slices: of drivers; None without an API server.
+            holder: has the state.
+            log: of the agent.
+            clock: seconds that only go forward.
+        """
+        self.lookup, self.slices = lookup, slices
+        self._again, self._holder, self._clock = again, holder, clock
+        self._worker = WorkQueue(lambda error: log.error("internal error", exc_info=error), 1)
+        self._worker.start()
+        self._looked = clock()
+        self._pause = SOON
+        self._unknown: Mapping[str, object] = {}
+
+    def reconcile(self) -> bool:
+        """Look when it is time to; waits for nothing. Return whether it was time."""
+        state, now = self._holder.state, self._clock()
+        if state.without_devices != self._unknown:
+            self._unknown, self._pause = state.without_devices, SOON
+        if now - self._looked < (min(self._pause, LOOKING) if self._unknown else LOOKING):
+            return False
+        if not follows_devices(state) or not self._worker.put(self.look):
+            return False
+        self._looked = now
+        self._pause *= 2
+        return True
+
+    def look(self) -> None:
+        """Ask what all pods hold, and take up what is new."""
+        state = self._holder.state
+        missing = {uid: one.missing for uid, one in state.without_devices.items()}
+        found = self._again.of_all(state.kubelet.node.active, missing, TIMEOUT)
+        if is_news_of_devices(self._holder.state, found):
+            self._holder.apply(lambda now, observer: devices_learned(now, found, observer))
 
     def offered(self) -> dict[str, tuple[Device, ...]]:
         """Return the devices of the node as last told, by resource and by driver; from any thread."""
         slices = {} if self.slices is None else self.slices.offered()
-        return {**slices, **self.reconciler.plugins}
+        return {**slices, **self._again.plugins}
 
     def address(self, driver: str, device: str) -> str:
         """Return the PCI address of a driver's device; empty when none is known."""
@@ -169,7 +217,8 @@ class DeviceAccess:
 
     def close(self, patience: float) -> None:
         """End what runs, and wait for it for some seconds."""
-        self.reconciler.close(patience)
+        self._worker.finish(patience)
+        self._again.close()
         if self.slices is not None:
             self.slices.stop(patience)
         self.lookup.close()
@@ -213,65 +262,4 @@ def open_device_access(
     lookup, again = (
         DeviceLookup(socket, by_name if slices is None else slices.device, claimed=claimed) for _ in range(2)
     )
-    return DeviceAccess(lookup, slices, DeviceReconciler(again, holder, log))
-
-
-SOON: Final = 1.0
-"""Seconds until the next look while devices of a pod are not known; doubled by each look that brings no news."""
-LOOKING: Final = 10.0
-"""Seconds between two looks otherwise."""
-TIMEOUT: Final = 5.0
-"""Seconds for an answer, which nothing waits for."""
-
-
-class DeviceReconciler:
-    """Keeps the record of devices as the kubelet tells it."""
-
-    def __init__(
-        self, lookup: DeviceLookup, holder: StateHolder, log: Log, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        """Look for the first time after a while: Synchronize has asked already.
-
-        Args:
-            lookup: asks; no other thread uses it.
-            holder: has the state.
-            log: of the agent.
-            clock: seconds that only go forward.
-        """
-        self._lookup, self._holder, self._clock = lookup, holder, clock
-        self._worker = WorkQueue(lambda error: log.error("internal error", exc_info=error), 1)
-        self._worker.start()
-        self._looked = clock()
-        self._pause = SOON
-        self._unknown: Mapping[str, object] = {}
-
-    def reconcile(self) -> bool:
-        """Look when it is time to; waits for nothing. Return whether it was time."""
-        state, now = self._holder.state, self._clock()
-        if state.without_devices != self._unknown:
-            self._unknown, self._pause = state.without_devices, SOON
-        if now - self._looked < (min(self._pause, LOOKING) if self._unknown else LOOKING):
-            return False
-        if not follows_devices(state) or not self._worker.put(self.look):
-            return False
-        self._looked = now
-        self._pause *= 2
-        return True
-
-    def look(self) -> None:
-        """Ask what all pods hold, and take up what is new."""
-        state = self._holder.state
-        missing = {uid: one.missing for uid, one in state.without_devices.items()}
-        found = self._lookup.of_all(state.kubelet.node.active, missing, TIMEOUT)
-        if is_news_of_devices(self._holder.state, found):
-            self._holder.apply(lambda now, observer: devices_learned(now, found, observer))
-
-    @property
-    def plugins(self) -> dict[str, tuple[Device, ...]]:
-        """The healthy devices of plugins, by resource, as last told."""
-        return self._lookup.plugins
-
-    def close(self, patience: float) -> None:
-        """End the thread, and wait for it for some seconds."""
-        self._worker.finish(patience)
-        self._lookup.close()
+    return DeviceAccess(lookup, again, slices, holder, log)

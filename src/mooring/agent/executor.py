@@ -20,7 +20,7 @@ from threading import Lock
 
 from mooring.agent import effects
 from mooring.agent.cgroups.files import CGroupTrouble, GroupError
-from mooring.agent.cgroups.protocol import CGroups, CPUSetWritten
+from mooring.agent.cgroups.protocol import CGroups, CPUSetSeen
 from mooring.agent.metrics import AgentMetrics
 from mooring.agent.state import Assigned
 from mooring.engine.checkpoint.store import system_words
@@ -63,7 +63,7 @@ class Executor:
         self._files = files
         self._complained: set[tuple[str, str]] = set()
 
-    def execute(self, effect: effects.Effect) -> CPUSetWritten | None:
+    def execute(self, effect: effects.Effect) -> CPUSetSeen | None:
         """Execute an effect, or queue it; return what came of writing a cpuset.
 
         :class:`~mooring.agent.effects.Persist` is not executed here: a state that cannot be written changes the

@@ -27,9 +27,9 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from mooring.agent.cgroups.cpuset import Cpuset
+from mooring.agent.cgroups.cpuset import shows
 from mooring.agent.cgroups.files import CGroupTrouble
-from mooring.agent.cgroups.protocol import CGroups, Deviation, lasting_text, shows
+from mooring.agent.cgroups.protocol import CGroups, CPUSetSeen, lasting_text
 from mooring.agent.effects import LiftQuota, WriteCPUSet
 from mooring.agent.reactor.desired import are_files_behind, expected, expected_lifts, write_of
 from mooring.agent.reactor.hotplug import cpus_changed, is_news
@@ -84,21 +84,21 @@ def verify(
     if right & state.deviating.keys():
         holder.apply(lambda now, _observer: EventOutcome(without_deviation(now, right)))
     for one in differing:
-        if online is not None and _is_of_kernel(one.found, one.wanted, online):
+        if online is not None and _is_of_kernel(one.after, one.wanted, online):
             continue
-        if one.trouble is not None or not one.can_be_repaired:
+        if one.trouble is not None:
             holder.apply(partial(_lasts, found=one))
         else:
             judged = partial(_judged, holder=holder, cgroups=cgroups, container_id=one.wanted.container_id)
             holder.apply(partial(judged, online=online))
 
 
-def _lasts(state: AgentState, _observer: Observer, *, found: Deviation) -> EventOutcome:
+def _lasts(state: AgentState, _observer: Observer, *, found: CPUSetSeen) -> EventOutcome:
     known = state.containers.get(found.wanted.container_id)
     if known is None or write_of(known, expected(state).get(known.id, Setting())) != found.wanted:
         # It ended, or something else was decided, while the state was not locked.
         return EventOutcome(state)
-    return report_deviation(state, known.id, lasting_text(found), is_known=found.found is not None)
+    return report_deviation(state, known.id, lasting_text(found), is_known=found.after is not None)
 
 
 def verify_quotas(holder: StateHolder, cgroups: CGroups) -> None:
@@ -154,7 +154,7 @@ def _lifted(state: AgentState, _observer: Observer, *, lift: LiftQuota, quota: i
     return correct_quota(state, lift, quota)
 
 
-def _is_of_kernel(found: Cpuset | None, wanted: WriteCPUSet, online: Online) -> bool:
+def _is_of_kernel(found: Setting | None, wanted: WriteCPUSet, online: Online) -> bool:
     """Tell whether the kernel shows what is wanted, but for CPUs that are offline."""
     there = online()
     if found is None or there is None or not wanted.cpus:

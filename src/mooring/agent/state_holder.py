@@ -15,13 +15,12 @@ from functools import partial
 from threading import RLock
 from typing import Any, TypeAlias
 
-from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.cgroups.protocol import written_of
 from mooring.agent.effects import Effect, Persist
 from mooring.agent.executor import Executor
 from mooring.agent.reactor.lifecycle import WriteOutcome, writes_done
 from mooring.agent.reactor.response import Adjusted, EventOutcome, Refused, unwritten
-from mooring.agent.state import LIVE, AgentState
+from mooring.agent.state import LIVE, AgentState, Setting
 from mooring.agent.status import Published
 from mooring.agent.store import Store
 from mooring.documents.status import PluginFailurePart
@@ -62,7 +61,7 @@ class StateHolder:
         self._store, self._executor = store, executor
         self._lock = RLock()
         self._answered = 0.0
-        self._effective: dict[str, Cpuset] = {}
+        self._effective: dict[str, Setting] = {}
         self._unwritable = self._files_unwritable = ""
         self._troubled: Mapping[str, tuple[int, PluginFailurePart]] = {}
         self._publish()
@@ -119,7 +118,7 @@ class StateHolder:
         settled = self._answered + SETTLING + SETTLING_EACH * len(flying)
         return flying if time.monotonic() < settled else frozenset()
 
-    def saw(self, state: AgentState, effective: Mapping[str, Cpuset]) -> None:
+    def saw(self, state: AgentState, effective: Mapping[str, Setting]) -> None:
         """Learn what the kernel showed while a state was in force; of another state it says nothing."""
         with self._lock:
             if self.state.kubelet is state.kubelet:

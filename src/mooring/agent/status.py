@@ -19,12 +19,11 @@ from operator import or_
 from msgspec import UNSET, UnsetType
 
 from mooring import KUBELET_VERSION, __version__
-from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.reactor.desired import DesiredSettings, nodes_of
 from mooring.agent.reactor.devices import devices_of, elsewhere, follows_devices, places_of
 from mooring.agent.reactor.hotplug import is_watched
 from mooring.agent.reactor.lifecycle import CPUSET_NOT_ENFORCED
-from mooring.agent.state import HAS_CGROUP, LIVE, AgentState, KnownContainer, Phase, by_name, claimed_cpus
+from mooring.agent.state import HAS_CGROUP, LIVE, AgentState, KnownContainer, Phase, Setting, by_name, claimed_cpus
 from mooring.documents import status
 from mooring.documents.of_kubelet import numa_parts
 from mooring.engine.core.bits import NO_CPUS, CPUMask, list_text
@@ -127,7 +126,7 @@ class Snapshot:
     configuration: status.ConfigurationPart = field(default_factory=lambda: status.ConfigurationPart([], 1, "", ""))
     metrics: Metrics | None = None
     """The kubelet's numbers."""
-    effective: Mapping[str, Cpuset] = field(default_factory=dict)
+    effective: Mapping[str, Setting] = field(default_factory=dict)
     """What the kernel lets containers use, by id, for those whose cgroup was read."""
     interrupts: status.InterruptsPart | UnsetType = UNSET
     troubled_plugins: Mapping[str, tuple[int, status.PluginFailurePart]] = field(default_factory=dict)

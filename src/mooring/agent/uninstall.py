@@ -14,7 +14,7 @@ from mooring.agent.cgroups.files import CGroupTrouble
 from mooring.agent.cgroups.protocol import CGroups, Quota
 from mooring.agent.effects import LiftQuota, QuotaOf, SweepAssigned, WriteCPUSet
 from mooring.agent.executor import AssignedFiles
-from mooring.agent.interrupts.reconcile import restore_interrupts
+from mooring.agent.interrupts.files import restore_interrupts
 from mooring.agent.nri.plugin import connect_to, update_by_synchronizing
 from mooring.agent.nri.session import PluginOptions
 from mooring.agent.nri.types import ContainerUpdate, LinuxResources, NRIError, PodSandbox, RuntimeContainer

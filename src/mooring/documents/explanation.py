@@ -63,6 +63,16 @@ class ExtentPart(DocumentPart):
     held: Count
     needed: Annotated[Count, told("How many hold the same on the empty machine.")]
 
+    @property
+    def beyond(self) -> int:
+        """How many more than needed."""
+        return max(0, self.held - self.needed)
+
+    @property
+    def is_aligned(self) -> bool:
+        """Tell whether it lies on no more than needed; on several NUMA nodes nothing is aligned, needed or not."""
+        return not self.beyond and not (self.level in ("numa", "devices") and self.held > 1)
+
 
 class ProposalPart(DocumentPart, dict=True):
     """Changes that admit a pod, verified, and where it would be."""

@@ -99,7 +99,16 @@ def schema(kind: str) -> dict[str, Any]:
         }
     definitions = {name: _constants(_with_defaults_required(one)) for name, one in found.items()}
     head = definitions.pop(root.__name__)
-    return {"$schema": DIALECT, "$id": f"{kind}.json", **head, "title": kind, "$defs": _reached(head, definitions)}
+    # Those that the schema names, directly or through others, in text order
+    reached: set[str] = set()
+    pending = list(_references(head))
+    while pending:
+        name = pending.pop()
+        if name not in reached:
+            reached.add(name)
+            pending += _references(definitions[name])
+    named = {name: definitions[name] for name in sorted(reached)}
+    return {"$schema": DIALECT, "$id": f"{kind}.json", **head, "title": kind, "$defs": named}
 
 
 def write_schemas(folder: Path) -> None:
@@ -129,18 +138,6 @@ def _constants(part: Any) -> Any:
     if isinstance(part.get("enum"), list) and len(part["enum"]) == 1:
         return {"const": part["enum"][0], **{name: one for name, one in part.items() if name != "enum"}}
     return {name: _constants(one) for name, one in part.items()}
-
-
-def _reached(head: dict[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the definitions that a schema names, directly or through others, in text order."""
-    found: set[str] = set()
-    pending = list(_references(head))
-    while pending:
-        name = pending.pop()
-        if name not in found:
-            found.add(name)
-            pending += _references(definitions[name])
-    return {name: definitions[name] for name in sorted(found)}
 
 
 def _references(part: Any) -> Iterable[str]:

@@ -12,6 +12,7 @@ from enum import Enum
 from itertools import combinations
 from math import comb
 
+from mooring.documents.explanation import ExtentPart
 from mooring.engine.core.decision import Placement
 from mooring.engine.core.pod import ContainerKind, Pod
 from mooring.engine.devicemanager.state import Device
@@ -21,7 +22,6 @@ from mooring.engine.node import Decision
 from mooring.engine.node.providers import Providers
 from mooring.engine.node.settings import Settings
 from mooring.explanations.phrases import fewest_elements, nodes_of, plural
-from mooring.lazy import dataclass
 
 MOST_SETS = 5000
 """Up to so many sets of NUMA nodes of one size are tried; with more the size counts as sufficient."""
@@ -42,33 +42,6 @@ class AlignmentLevel(Enum):
     """Of its CPUs, its memory and its devices together."""
 
 
-@dataclass(frozen=True, slots=True)
-class Extent:
-    """On how many elements of a level a container lies, and how many it needs.
-
-    >>> str(Extent(AlignmentLevel.NUMA, 2, 1)), Extent(AlignmentLevel.NUMA, 2, 1).beyond
-    ('2 NUMA nodes, 1 needed', 1)
-    """
-
-    level: AlignmentLevel
-    held: int
-    needed: int
-
-    @property
-    def beyond(self) -> int:
-        """How many more than needed."""
-        return max(0, self.held - self.needed)
-
-    @property
-    def is_aligned(self) -> bool:
-        """Tell whether it lies on no more than needed; on several NUMA nodes nothing is aligned, needed or not."""
-        by_node = self.level in (AlignmentLevel.NUMA, AlignmentLevel.DEVICES)
-        return not self.beyond and not (by_node and self.held > 1)
-
-    def __str__(self) -> str:
-        return f"{level_words(self.level, self.held)}, {self.needed} needed"
-
-
 def level_words(level: AlignmentLevel, count: int) -> str:
     """Return a number of elements in words.
 
@@ -77,6 +50,15 @@ def level_words(level: AlignmentLevel, count: int) -> str:
     """
     first, *rest = level.value.split(" with ")
     return " with ".join([plural(count, first), *rest])
+
+
+def extent_words(extent: ExtentPart) -> str:
+    """Return on how many elements of a level a container lies, and how many it needs, in words.
+
+    >>> extent_words(ExtentPart("numa", 2, 1))
+    '2 NUMA nodes, 1 needed'
+    """
+    return f"{level_words(AlignmentLevel[extent.level.upper()], extent.held)}, {extent.needed} needed"
 
 
 def nodes_needed(supplies: Sequence[Supply]) -> int:
@@ -140,7 +122,7 @@ def with_devices(nodes: Iterable[int], devices: Iterable[Device]) -> set[int]:
     return found
 
 
-def extents(settings: Settings, providers: Providers, pod: Pod, decision: Decision) -> dict[str, tuple[Extent, ...]]:
+def extents(settings: Settings, providers: Providers, pod: Pod, decision: Decision) -> dict[str, list[ExtentPart]]:
     """Return the extents of each container that has CPUs, memory or devices of its own.
 
     Args:
@@ -160,11 +142,11 @@ def extents(settings: Settings, providers: Providers, pod: Pod, decision: Decisi
                 del levels[AlignmentLevel.L3]
             for level, masks in levels.items():
                 needed = fewest_elements(masks, len(place.cpus), settings.cpu.reserved if settings.cpu else 0)
-                mine.append(Extent(level, sum(1 for mask in masks if mask & place.cpus.mask), needed))
+                mine.append(ExtentPart(level.name.lower(), sum(1 for mask in masks if mask & place.cpus.mask), needed))
         if are_near(held):
             mine.append(extent_of_nodes(settings, providers, place, blocks, held))
         if mine:
-            found[name] = tuple(mine)
+            found[name] = mine
     return found
 
 
@@ -179,7 +161,7 @@ def extent_of_nodes(
     place: Placement,
     blocks: Sequence[Block],
     held: Mapping[str, Sequence[Device]] | None = None,
-) -> Extent:
+) -> ExtentPart:
     """Return on how many NUMA nodes a container's CPUs and memory lie, or with devices these too.
 
     Args:
@@ -189,21 +171,21 @@ def extent_of_nodes(
         blocks: of its memory.
         held: resource -> its devices; None to leave them out.
     """
-    level = AlignmentLevel.NUMA if held is None else AlignmentLevel.DEVICES
+    level = "numa" if held is None else "devices"
     topology, cpu = settings.topology, settings.cpu
     nodes = set(place.mems)
     if topology is not None:
         nodes.update(nodes_of(topology, place.cpus.mask))
     nodes = with_devices(nodes, (device for devices in (held or {}).values() for device in devices))
     if len(nodes) < 2:
-        return Extent(level, len(nodes), len(nodes))
+        return ExtentPart(level, len(nodes), len(nodes))
     supplies = memory_supplies(blocks, providers.memory.nodes) if place.mems else []
     if place.cpus and topology is not None:
         reserved = cpu.reserved if cpu is not None else 0
         table = {node: (mask & ~reserved).bit_count() for node, mask in topology.numa.items()}
         supplies.append((table, len(place.cpus)))
     supplies += device_supplies(held or {}, providers.devices.devices)
-    return Extent(level, len(nodes), nodes_needed(supplies))
+    return ExtentPart(level, len(nodes), nodes_needed(supplies))
 
 
 def spread(kubelet: Kubelet, decision: Decision) -> dict[str, int]:
@@ -242,6 +224,6 @@ def beyond_need(kubelet: Kubelet, decisions: Mapping[str, Decision]) -> dict[str
         count: Counter[AlignmentLevel] = Counter()
         for name, found_here in extents(kubelet.settings, kubelet.node.providers, pod, decisions[uid]).items():
             if name not in init:
-                count.update({one.level: one.beyond for one in found_here if one.beyond})
+                count.update({AlignmentLevel[one.level.upper()]: one.beyond for one in found_here if one.beyond})
         found[uid] = count
     return found

@@ -265,7 +265,18 @@ def arrange(boxes: Sequence[BoxView], metrics: CellMetrics, width: int) -> Pictu
             key = (_family(box), roomy)
             widths[key] = max(widths.get(key, 0), metrics.title_width(box, roomy))
     metrics = replace(metrics, title_width=lambda box, roomy: widths[_family(box), roomy])
-    tried = [(grain, shelve(boxes, width, grain, metrics)) for grain in _grains(boxes)]
+    # Worth trying are those that fill the rows of the largest box and of the largest group of boxes.
+    inside = [box for box in _flat(boxes) if not box.is_offline()]
+    most_cores = max((len(box.cores) for box in inside if not box.folded), default=1)
+    groups = [boxes, *(box.children for box in inside)]
+    most_boxes = max(len(group) for group in groups if holds_leaves(group))
+    grains = (
+        Grain(cores, columns, title)
+        for cores in _even(most_cores)
+        for columns in _even(most_boxes)
+        for title in (True, False)
+    )
+    tried = [(grain, shelve(boxes, width, grain, metrics)) for grain in grains]
     limit = min(height for _, (_, _, height) in tried) + metrics.slack
 
     def badness(tried: tuple[Grain, _Shelved]) -> tuple[int, ...]:
@@ -279,20 +290,6 @@ def arrange(boxes: Sequence[BoxView], metrics: CellMetrics, width: int) -> Pictu
 
 def _family(box: BoxView) -> tuple[BoxKind, ...]:
     return tuple(label.kind for label in box.labels)
-
-
-def _grains(boxes: Sequence[BoxView]) -> list[Grain]:
-    """Return the grains worth trying: those that fill the rows of the largest box and of the largest group of boxes."""
-    inside = [box for box in _flat(boxes) if not box.is_offline()]
-    most_cores = max((len(box.cores) for box in inside if not box.folded), default=1)
-    groups = [boxes, *(box.children for box in inside)]
-    most_boxes = max(len(group) for group in groups if holds_leaves(group))
-    return [
-        Grain(cores, columns, title)
-        for cores in _even(most_cores)
-        for columns in _even(most_boxes)
-        for title in (True, False)
-    ]
 
 
 def _even(count: int) -> list[int]:

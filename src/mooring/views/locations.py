@@ -16,11 +16,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
+from operator import or_
+from typing import TypeAlias
 
 from mooring.engine.core.bits import mask_of, members
 from mooring.engine.core.machine import Hardware, HardwareCPU, HardwareNode, Machine
 from mooring.engine.core.machineinfo import MachineInfo, NUMANode
-from mooring.lazy import dataclass, field, replace
+from mooring.lazy import dataclass, replace
 from mooring.views.devices import DeviceView, grouped
 from mooring.views.view import BoxKind, BoxLabel, BoxView, CoreView, CPUView
 from mooring.views.wording import core_kind_name, numbers
@@ -146,12 +149,20 @@ def _from_hardware(hardware: Hardware, told: CPULocations) -> CPULocations:
         if place.l3 is not None:
             uncore = told.by_cpu[cpu].l3 if cpu in told.by_cpu else None
             uncores.setdefault(place.l3, set()).add(uncore)
+    # A socket has the number that its first CPU tells.
+    packages = {_socket_key(cpu): cpu.package for cpu in reversed(hardware.cpus)}
+    # Firmware may number packages -1 or give two of them one number: such a number names nothing.
+    uses = Counter(packages.values())
     return CPULocations(
         by_cpu=dict(sorted(by_cpu.items())),
         memory=dict(sorted(memory.items())),
         memory_kinds={node.id: node.subtype for node in hardware.nodes if node.subtype not in {None, "DRAM"}},
         near={node.id: node.local_cpus.mask for node in hardware.nodes if node.id not in with_cpus},
-        socket_ids=_socket_ids(hardware),
+        socket_ids={
+            key: None if id_ is None or id_ < 0 or uses[id_] > 1 else id_
+            for key, id_ in packages.items()
+            if key is not None
+        },
         l3_ids={l3: next(iter(known)) if len(known) == 1 else None for l3, known in uncores.items()},
         offline=hardware.offline.mask & ~mask_of(cpu.id for cpu in hardware.cpus),
     )
@@ -172,17 +183,6 @@ def _home(cpu: HardwareCPU, nodes: Mapping[int, HardwareNode], told: CPULocation
     return min(listing, key=lambda node: (len(node.local_cpus), node.id)).id if listing else None
 
 
-def _socket_ids(hardware: Hardware) -> dict[int, int | None]:
-    packages: dict[int, int | None] = {}
-    for cpu in hardware.cpus:
-        key = _socket_key(cpu)
-        if key is not None:
-            packages.setdefault(key, cpu.package)
-    # Firmware may number packages -1 or give two of them one number: such a number names nothing.
-    uses = Counter(packages.values())
-    return {key: None if id_ is None or id_ < 0 or uses[id_] > 1 else id_ for key, id_ in packages.items()}
-
-
 def _socket_key(cpu: HardwareCPU) -> int | None:
     return cpu.package if cpu.package_first_cpu is None else cpu.package_first_cpu
 
@@ -194,39 +194,21 @@ def _distinct(keys: Iterable[int | None]) -> list[int]:
 _ORDER = {kind: rank for rank, kind in enumerate(BoxKind)}
 
 
-@dataclass(frozen=True, slots=True)
-class _BoxSet:
-    """One element of the machine as a set."""
-
-    kind: BoxKind
-    id: int | None
-    mask: int
-    """Members: CPUs, and above them one stand-in for every NUMA node without CPUs."""
-    name: str = ""
-
-
-@dataclass(slots=True)
-class _Nest:
-    mask: int
-    labels: list[BoxLabel] = field(default_factory=list)
-    children: list[_Nest] = field(default_factory=list)
+_Group: TypeAlias = tuple[BoxLabel, int]
+"""One element of the machine, with its members as a mask: CPUs, and above them one stand-in for every NUMA node without
+CPUs."""
 
 
 def boxes_of(places: CPULocations, cpus: Mapping[int, CPUView]) -> tuple[BoxView, ...]:
     """Return the outermost boxes with all online CPUs of ``places``, drawn as ``cpus`` says."""
-    groups = _groups_of(places)
-    everything = 0
-    for group in groups:
-        everything |= group.mask
-    for cpu in places.by_cpu:
-        everything |= 1 << cpu
-    root = _Nest(everything)
-    for group in sorted(groups, key=lambda group: (-group.mask.bit_count(), _ORDER[group.kind], _lowest(group.mask))):
-        _insert(root, group, group.mask)
-    return _views(root, places.by_cpu, cpus)
+    groups = sorted(
+        _groups_of(places), key=lambda group: (-group[1].bit_count(), _ORDER[group[0].kind], _lowest(group[1]))
+    )
+    everything = reduce(or_, (mask for _, mask in groups), mask_of(places.by_cpu))
+    return _boxes(everything, groups, places.by_cpu, cpus)
 
 
-def _groups_of(places: CPULocations) -> list[_BoxSet]:
+def _groups_of(places: CPULocations) -> list[_Group]:
     """Return the sets worth a box, in no particular order.
 
     Sockets and dies that only repeat the cores (every core its own socket, as hypervisors like to say) are left out.
@@ -244,10 +226,10 @@ def _groups_of(places: CPULocations) -> list[_BoxSet]:
     # An L3 that is the whole socket stays the whole socket, so that both share one box.
     caches = {l3: whole.get(mask, mask) for l3, mask in places.masks(lambda place: place.l3).items()}
     ranks = places.masks(lambda place: place.rank)
-    found = [_BoxSet(BoxKind.NUMA, node, mask) for node, mask in nodes.items()]
+    found = [(BoxLabel(BoxKind.NUMA, node), mask) for node, mask in nodes.items()]
     if not _repeats_cores(sockets.values(), places):
-        found += [_BoxSet(BoxKind.SOCKET, places.socket_ids.get(socket), mask) for socket, mask in sockets.items()]
-    found += [_BoxSet(BoxKind.L3, places.l3_ids.get(l3), mask) for l3, mask in caches.items()]
+        found += [(BoxLabel(BoxKind.SOCKET, places.socket_ids.get(socket)), mask) for socket, mask in sockets.items()]
+    found += [(BoxLabel(BoxKind.L3, places.l3_ids.get(l3)), mask) for l3, mask in caches.items()]
     dies = places.masks(lambda place: place.die)
     # A socket with one die is that die.
     if not _repeats_cores(dies.values(), places) and not {*dies.values()} <= {*bare.values()}:
@@ -255,11 +237,12 @@ def _groups_of(places: CPULocations) -> list[_BoxSet]:
         seen: Counter[int | None] = Counter()
         for mask in sorted(dies.values(), key=_lowest):
             socket = places.by_cpu[_lowest(mask)].socket
-            found.append(_BoxSet(BoxKind.DIE, seen[socket], mask))
+            found.append((BoxLabel(BoxKind.DIE, seen[socket]), mask))
             seen[socket] += 1
     if len(ranks) > 1:
         found += [
-            _BoxSet(BoxKind.CORE_KIND, rank, mask, core_kind_name(rank, sorted(ranks))) for rank, mask in ranks.items()
+            (BoxLabel(BoxKind.CORE_KIND, rank, name=core_kind_name(rank, sorted(ranks))), mask)
+            for rank, mask in ranks.items()
         ]
     return found
 
@@ -271,42 +254,34 @@ def _repeats_cores(masks: Iterable[int], places: CPULocations) -> bool:
     return all(len({places.by_cpu[cpu].core for cpu in members(mask) if cpu in places.by_cpu}) == 1 for mask in sets)
 
 
-def _insert(box: _Nest, group: _BoxSet, mask: int) -> None:
-    """Put the part ``mask`` of ``group`` into ``box``, cutting it along the boxes that are there."""
-    rest = mask
-    for child in box.children:
-        common = child.mask & rest
-        if common == child.mask:
-            child.labels.append(_label(group, common))
-        elif common:
-            _insert(child, group, common)
-        rest &= ~common
-    if rest:
-        box.children.append(_Nest(rest, [_label(group, rest)]))
+def _boxes(
+    room: int, groups: Sequence[_Group], places: Mapping[int, CPULocation], cpus: Mapping[int, CPUView]
+) -> tuple[BoxView, ...]:
+    """Return what is in a room of CPUs: a box for each group, or what earlier ones left of it, and one for all others.
 
+    Later groups that fill a box are labels of it, and smaller ones boxes inside it.
+    """
+    found: dict[int, BoxView] = {}
+    rest = room
+    for number, (_, whole) in enumerate(groups):
+        mask = whole & rest
+        if not mask:
+            continue
+        rest &= ~mask
+        labels = [replace(label, part=mask != one) for label, one in groups[number:] if not mask & ~one]
+        labels.sort(key=lambda label: _ORDER[label.kind])
+        smaller = [(label, one) for label, one in groups[number + 1 :] if one & mask and mask & ~one]
+        inner = _boxes(mask, smaller, places, cpus) if smaller else ()
+        found[mask] = BoxView(tuple(labels), inner, () if inner else _cores(mask, places, cpus))
 
-def _label(group: _BoxSet, mask: int) -> BoxLabel:
-    return BoxLabel(group.kind, group.id, part=mask != group.mask, name=group.name)
-
-
-def _views(nest: _Nest, places: Mapping[int, CPULocation], cpus: Mapping[int, CPUView]) -> tuple[BoxView, ...]:
-    """Return the boxes inside ``nest``; CPUs outside all of them get a box without a label."""
-
-    def rank(box: _Nest) -> tuple[int, int, int]:
+    def rank(box: tuple[int, BoxView]) -> tuple[int, int, int]:
         # Among its siblings: ids as people count them, else by the smallest CPU.
-        first, lowest = min(box.labels, key=lambda label: _ORDER[label.kind]), _lowest(box.mask)
+        first, lowest = box[1].labels[0], _lowest(box[0])
         is_counted = first.id is not None and first.kind is not BoxKind.CORE_KIND
         return _ORDER[first.kind], first.id if is_counted and first.id is not None else lowest, lowest
 
-    loose, found = nest.mask, []
-    for child in sorted(nest.children, key=rank):
-        loose &= ~child.mask
-        labels = tuple(sorted(child.labels, key=lambda label: _ORDER[label.kind]))
-        inner = _views(child, places, cpus) if child.children else ()
-        found.append(BoxView(labels, inner, () if inner else _cores(child.mask, places, cpus)))
-    if loose:
-        found.append(BoxView((), cores=_cores(loose, places, cpus)))
-    return tuple(found)
+    boxes = [box for _, box in sorted(found.items(), key=rank)]
+    return (*boxes, BoxView((), cores=_cores(rest, places, cpus))) if rest else tuple(boxes)
 
 
 def _cores(mask: int, places: Mapping[int, CPULocation], cpus: Mapping[int, CPUView]) -> tuple[CoreView, ...]:

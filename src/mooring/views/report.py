@@ -41,7 +41,7 @@ class ReportCPU:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Memory of one type on one NUMA node, in bytes: what no step changes."""
+    """Memory of one type on one NUMA node, in bytes; at first as if nothing of it were given away."""
 
     node: int
     resource: str
@@ -51,16 +51,11 @@ class Account:
     """Kept for the system."""
     allocatable: int = 0
     """What may be given away: the rest, for ``memory`` also without the pools of huge pages."""
-
-
-@dataclass(frozen=True, slots=True)
-class AccountState:
-    """What of an account is given away."""
-
-    assigned: int
-    free: int
-    group: tuple[int, ...]
-    """NUMA nodes that form one group with this one, itself included."""
+    assigned: int = 0
+    """Given away after a step; then it is free what else may be."""
+    free: int = 0
+    group: tuple[int, ...] = ()
+    """NUMA nodes that form one group with this one after a step, itself included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +66,7 @@ class ReportStep:
     """Index of the pod that was asked; None at the start."""
     cpus: tuple[tuple[CPUSet, ReportCPU], ...] = ()
     """CPUs that got another use or other owners, and those: all with the same ones together."""
-    accounts: tuple[tuple[int, AccountState], ...] = ()
+    accounts: tuple[tuple[int, Account], ...] = ()
     devices: tuple[tuple[int, str], ...] = ()
     """Device and its holder now; the empty text when no container holds it."""
 
@@ -264,8 +259,8 @@ def report_data(report: ReportView) -> dict[str, Any]:
                     for cpus, state in step.cpus
                 ],
                 "accounts": [
-                    {"account": index, "assigned": state.assigned, "free": state.free, "group": list(state.group)}
-                    for index, state in step.accounts
+                    {"account": index, **{name: _cleaned(getattr(now, name)) for name in ("assigned", "free", "group")}}
+                    for index, now in step.accounts
                 ],
                 "devices": [{"device": index, "holder": clean(holder)} for index, holder in step.devices],
             }

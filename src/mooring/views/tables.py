@@ -211,9 +211,9 @@ class _Listing:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType | Segment]:
         """Yield heading, pods and containers."""
         contained = [row for row in self.rows if row.holder]
-        columns = _columns(contained, options.max_width)
-        if contained and columns.fits:
-            yield columns.line(_HEADINGS, "CPU list" if columns.list_width else "", "quiet")
+        widths, beside = _widths(contained, options.max_width)
+        if contained and widths:
+            yield _line(_HEADINGS, "CPU list" if beside else "", widths, beside, "quiet")
         drawn: dict[tuple[object, ...], list[Segment]] = {}
         for pod, rows in groupby(self.rows, key=lambda row: row.pod):
             found = list(rows)
@@ -226,48 +226,43 @@ class _Listing:
                 # Of many pods most have the lines of others.
                 line = _cells(row) if row.holder else (), str(row.cpus), row.why
                 if line not in drawn:
-                    parts = [columns.line(line[0], line[1])] if row.holder else []
+                    parts = [_line(line[0], line[1], widths, beside)] if row.holder else []
                     if row.why:
                         parts.append(indented(clean(row.why), STYLES["quiet"], by=2 * _INDENT))
                     drawn[line] = list(console.render(Group(*parts), options))
                 yield from drawn[line]
 
 
-@dataclass(frozen=True, slots=True)
-class _Columns:
-    """Widths that all lines of one listing share."""
-
-    widths: tuple[int, ...]
-    """Per cell of :func:`_cells`; 0 for a column that is empty throughout."""
-    list_width: int
-    """Columns for the CPU list; 0 when it stands on a line of its own."""
-    fits: bool
-    """False where not even the columns fit; then a line becomes a sentence that wraps."""
-
-    def line(self, cells: Sequence[str], cpus: str, style: str = "") -> RenderableType:
-        """Return one line; the CPU list breaks after commas, beside the other cells or below them."""
-        below = [indented(Breaking(cpus), by=2 * _INDENT)] if cpus and not self.list_width else []
-        if not self.fits:
-            named = zip(_HEADINGS, cells, strict=True)
-            words = [cell if name in _SPEAKING else f"{name} {cell}" for name, cell in named if cell != "–"]
-            sentence = Text(", ".join(dict.fromkeys(words)), STYLES[style])
-            return Group(indented(sentence, by=_INDENT), *below)
-        table = Table.grid(padding=(0, _GAP, 0, 0))
-        found: list[RenderableType] = []
-        for position, (cell, width) in enumerate(zip(cells, self.widths, strict=True)):
-            if width:
-                table.add_column(width=width, justify="right" if position == _COUNT else "left")
-                broken = {0: "-", len(self.widths) - 2: "_"}.get(position)
-                found.append(Breaking(cell, broken, style) if broken else Text(cell, STYLES[style]))
-        if self.list_width:
-            table.add_column(width=self.list_width)
-            found.append(Breaking(cpus, ",", style))
-        table.add_row(*found)
-        return Group(indented(table, by=_INDENT), *below)
+def _line(cells: Sequence[str], cpus: str, widths: Sequence[int], beside: int, style: str = "") -> RenderableType:
+    """Return one line; the CPU list breaks after commas, beside the cells or below them."""
+    below = [indented(Breaking(cpus), by=2 * _INDENT)] if cpus and not beside else []
+    if not widths:
+        named = zip(_HEADINGS, cells, strict=True)
+        words = [cell if name in _SPEAKING else f"{name} {cell}" for name, cell in named if cell != "–"]
+        sentence = Text(", ".join(dict.fromkeys(words)), STYLES[style])
+        return Group(indented(sentence, by=_INDENT), *below)
+    table = Table.grid(padding=(0, _GAP, 0, 0))
+    found: list[RenderableType] = []
+    for position, (cell, width) in enumerate(zip(cells, widths, strict=True)):
+        if width:
+            table.add_column(width=width, justify="right" if position == _COUNT else "left")
+            broken = {0: "-", len(widths) - 2: "_"}.get(position)
+            found.append(Breaking(cell, broken, style) if broken else Text(cell, STYLES[style]))
+    if beside:
+        table.add_column(width=beside)
+        found.append(Breaking(cpus, ",", style))
+    table.add_row(*found)
+    return Group(indented(table, by=_INDENT), *below)
 
 
-def _columns(rows: Sequence[PlacementRow], width: int) -> _Columns:
-    """Return the widths for ``rows`` on a console of ``width`` columns."""
+def _widths(rows: Sequence[PlacementRow], width: int) -> tuple[Sequence[int], int]:
+    """Return the widths that all lines of a listing share on a console of ``width`` columns.
+
+    Returns:
+        Per cell of :func:`_cells` its width, 0 for one that is empty throughout, and none at all where not even these
+        fit: then a line becomes a sentence that wraps. And the width of the CPU list; 0 when it stands on a line of its
+        own.
+    """
     cells = [_cells(row) for row in rows]
     widths = [max((len(line[column]) for line in (_HEADINGS, *cells)), default=0) for column in range(len(_HEADINGS))]
     for column in range(_COUNT + 1, len(_HEADINGS)):
@@ -279,7 +274,7 @@ def _columns(rows: Sequence[PlacementRow], width: int) -> _Columns:
     spare = width - _taken(widths) - _GAP
     longest = max((len(str(row.cpus)) for row in rows), default=0)
     wanted = min(max(longest, len("CPU list")), _NARROWEST_LIST)
-    return _Columns(tuple(widths), spare if spare >= wanted else 0, fits=_taken(widths) <= width)
+    return widths if _taken(widths) <= width else [], spare if spare >= wanted else 0
 
 
 def _taken(widths: Sequence[int]) -> int:

@@ -18,7 +18,7 @@ from mooring.explanations.phrases import plural
 from mooring.lazy import dataclass, replace
 from mooring.views.console import STYLES, indented
 from mooring.views.devices import device_names, most_of_one_kind
-from mooring.views.layout import CellMetrics, Insets, PictureLayout, PlacedGroup, arrange
+from mooring.views.layout import CellMetrics, Insets, PictureLayout, arrange
 from mooring.views.tables import devices_table, numa_table, owners_table
 from mooring.views.view import BoxKind, BoxView, CPUUse, CPUView, NodeView, cpu_style, device_style, use_style
 from mooring.views.wording import MARKS, box_titles, cpu_mark, device_mark, shorten, title_text, wanted_title
@@ -168,7 +168,14 @@ def _drawn(layout: PictureLayout, cells: Cells, view: NodeView) -> Text:
                 words = f"{min(ids)}…{max(ids)}" if "," in listed else listed
                 canvas.write(row.x, row.y + thread, words.rjust(2 * cells.digits + 1), "quiet")
         for placed in box.devices:
-            _draw_devices(canvas, placed, cells, view)
+            forms = placed.group.headings
+            heading = next((form for form in forms if len(form) <= placed.width), shorten(forms[-1], placed.width))
+            canvas.write(placed.x, placed.y, heading, "quiet")
+            for device in placed.devices:
+                name = cells.devices.get((device.view.resource, device.view.id), "")
+                words = f" {name}" if name else ""
+                mark = device_mark(device.view, view.owners)
+                canvas.write(device.x, device.y, words + mark, device_style(device.view, view.owners))
     found = Text("\n").join(Text.assemble(*((run, STYLES[style]) for run, style in line)) for line in canvas.lines())
     found.no_wrap, found.overflow = True, "crop"
     return found
@@ -194,14 +201,3 @@ def _arrange(view: NodeView, cells: Cells, width: int) -> PictureLayout:
 
 def _is_framed(box: BoxView) -> bool:
     return box.is_apart() or box.holds_numa_nodes()
-
-
-def _draw_devices(canvas: _Canvas, placed: PlacedGroup, cells: Cells, view: NodeView) -> None:
-    headings = placed.group.headings
-    heading = next((form for form in headings if len(form) <= placed.width), shorten(headings[-1], placed.width))
-    canvas.write(placed.x, placed.y, heading, "quiet")
-    for device in placed.devices:
-        name = cells.devices.get((device.view.resource, device.view.id), "")
-        words = f" {name}" if name else ""
-        mark = device_mark(device.view, view.owners)
-        canvas.write(device.x, device.y, words + mark, device_style(device.view, view.owners))

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from tests.agent.cgroups.made_up_tree import MadeUpMachine, made_up_machine
 from tests.agent.small_node import cpuset_write
+from tests.values import not_none
 
+from mooring.agent.cgroups.files import CGroupTrouble
 from mooring.agent.cgroups.protocol import Quota
 from mooring.agent.effects import LiftQuota, QuotaOf, WriteCPUSet
 from mooring.engine.core.cpuset import CPUSet
@@ -49,12 +51,9 @@ def test_a_cpuset_is_written_into_the_scope_and_below_it(machine: MadeUpMachine)
 def test_processes_that_have_other_cpus_than_their_scope_are_a_deviation(machine: MadeUpMachine, found: str) -> None:
     machine.put("cpuset", LEAF, "cpuset.cpus", found)
     [differing] = machine.cgroups.deviations([wanted("2-3")])
-    assert differing.found is not None
-    assert differing.found.cpus == CPUSet.parse(found)
-    assert differing.can_be_repaired
-    seen = machine.cgroups.in_effect(wanted("2-3"))
-    assert seen is not None
-    assert seen.cpus == CPUSet.parse(found)
+    assert not_none(differing.after).cpus == CPUSet.parse(found)
+    assert differing.trouble is None
+    assert not_none(machine.cgroups.in_effect(wanted("2-3"))).cpus == CPUSet.parse(found)
     assert machine.cgroups.write_cpuset(wanted("2-3")).is_right
     assert machine.cgroups.deviations([wanted("2-3")]) == ()
 
@@ -66,10 +65,10 @@ def test_a_scope_that_holds_its_processes_back_can_be_repaired(machine: MadeUpMa
     effective.unlink()
     effective.write_text("2-3\n")
     [differing] = machine.cgroups.deviations([wanted("2-6")])
-    assert differing.can_be_repaired
+    assert differing.trouble is None
     machine.put("cpuset", SCOPE, "cpuset.cpus", "2-6")
     [offline] = machine.cgroups.deviations([wanted("2-6")])
-    assert not offline.can_be_repaired, "everything is configured, and still not in effect"
+    assert offline.trouble is CGroupTrouble.NOT_TAKEN, "everything is configured, and still not in effect"
 
 
 def test_a_quota_is_lifted_found_and_given_back_in_both(machine: MadeUpMachine) -> None:

@@ -1,28 +1,19 @@
-"""Tests."""
+"""Where a machine has its control groups, and where a group of a name is."""
 
 from __future__ import annotations
 
 import tempfile
 from contextlib import suppress
-from itertools import pairwise
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.agent.cgroups.made_up_tree import HYBRID, V1, V2, MadeUpMachine, made_up_machine
-from tests.agent.small_node import cpuset_write
-from tests.e2e.guest.process_tasks import parse_status
+from tests.agent.small_node import cpuset_write, setting
 
-from mooring.agent.cgroups.files import CGroupTrouble, GroupError, Hierarchy, find_layout
-from mooring.agent.cgroups.locate import (
-    expanded_slice,
-    group_folder,
-    group_path,
-    groups_of_pod_above,
-    path_in,
-    process_path,
-)
+from mooring.agent.cgroups.files import GroupError, find_layout
 from mooring.agent.cgroups.protocol import UnseenCGroups
 from mooring.agent.effects import LiftQuota, QuotaOf
 from mooring.engine.core.errors import InputError
@@ -77,12 +68,10 @@ def test_unreadable_mounts_are_refused(tmp_path: Path) -> None:
 
 def test_where_the_runtime_lives_in_a_group_itself_a_process_tells_where_the_name_hangs(tmp_path: Path) -> None:
     machine = made_up_machine(tmp_path, 2)
-    machine.group("nested/kubepods/podb2/c3")
+    machine.group("nested/kubepods/podb2/c3", cpuset_cpus="2-3")
     machine.process(77, "0::/nested/kubepods/podb2/c3/own/child\n")
-    layout = find_layout(tmp_path)
-    right = str(machine.folder("cpuset", "nested/kubepods/podb2/c3"))
-    assert group_folder(layout, layout.cpuset, "/kubepods/podb2/c3", 77) == right
-    assert group_folder(layout, layout.cpuset, "/kubepods/podb2", 77) == right.removesuffix("/c3")
+    assert machine.cgroups.in_effect(cpuset_write("c3", 77, "/kubepods/podb2/c3", "", "")) == setting("2-3", "")
+    assert machine.cgroups.has_group("/kubepods/podb2", 77)
 
 
 @pytest.mark.parametrize("text", ["0::/elsewhere/c4\n", "0::/../c3\n", "0::/gone/c3 (deleted)\n", "", "nonsense\n"])
@@ -90,61 +79,46 @@ def test_a_process_of_somebody_else_is_not_believed(tmp_path: Path, text: str) -
     machine = made_up_machine(tmp_path, 2)
     machine.group("elsewhere/c4")
     machine.process(77, text)
-    layout = find_layout(tmp_path)
-    with pytest.raises(GroupError) as caught:
-        group_folder(layout, layout.cpuset, "/kubepods/podb2/c3", 77)
-    assert caught.value.trouble is CGroupTrouble.GONE
+    assert machine.cgroups.in_effect(cpuset_write("c3", 77, "/kubepods/podb2/c3", "", "")) is None
+    assert not machine.cgroups.has_group("/kubepods/podb2/c3", 77)
 
 
 def test_each_hierarchy_of_version_1_has_its_own_path_of_a_process(tmp_path: Path) -> None:
     machine = made_up_machine(tmp_path, 1)
-    machine.process(5, "4:cpuset:/a\n3:cpuacct,cpu:/b\n0::/c\n")
-    layout = find_layout(tmp_path)
-    assert layout.cpu is not None
-    assert (process_path(layout, layout.cpuset, 5), process_path(layout, layout.cpu, 5)) == ("/a", "/b")
-    assert process_path(layout, layout.cpuset, 6) is None
+    machine.process(5, "4:cpuset:/a/c3\n3:cpuacct,cpu:/b/c3\n0::/c\n")
+    machine.group("a/c3", cpuset_cpus="2-3")
+    machine.group("b/c3", cpu_cfs_quota_us="150000")
+    cgroups, lift = machine.cgroups, LiftQuota(QuotaOf.CONTAINER, "1", "c3", 5, "/pods/c3")
+    assert cgroups.in_effect(cpuset_write("c3", 5, "/pods/c3", "", "")) == setting("2-3", "0-1")
+    assert [found.microseconds for _, found in cgroups.quotas([lift])] == [150_000]
+    assert cgroups.quotas([replace(lift, pid=6)]) == ()
 
 
 @pytest.mark.parametrize(
-    ("path", "above"),
+    ("above", "of_pod"),
     [
-        (f"kubepods/burstable/pod{UID}/c3", [f"kubepods/burstable/pod{UID}"]),
-        (
-            f"kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice/cri-containerd-c3.scope",
-            [f"kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice"],
-        ),
-        (f"kubepods/pod{UID}/c3/inner", [f"kubepods/pod{UID}", f"kubepods/pod{UID}/c3"]),
-        ("kubepods/burstable", []),
-        ("system.slice/cron.service", []),
+        ("kubepods/burstable", f"pod{UID}"),
+        ("kubepods.slice", f"kubepods-pod{UID.replace('-', '_')}.slice"),
+        ("kubepods", f"pod{UID}/c3"),
+        ("kubepods/burstable", ""),
+        ("system.slice/cron.service", ""),
     ],
 )
-def test_only_groups_of_the_pod_count_as_above(tmp_path: Path, path: str, above: list[str]) -> None:
-    made_up_machine(tmp_path, 1)
-    cpuset = find_layout(tmp_path).cpuset
-    assert list(groups_of_pod_above(cpuset, f"{cpuset.mount}/{path}")) == [f"{cpuset.mount}/{one}" for one in above]
+def test_only_groups_of_the_pod_are_widened(tmp_path: Path, above: str, of_pod: str) -> None:
+    machine = made_up_machine(tmp_path, 2)
+    parts = f"{above}/{of_pod}".strip("/").split("/")
+    groups = ["/".join(parts[: size + 1]) for size in range(len(parts))]
+    for group in (*groups, f"{groups[-1]}/inner"):
+        machine.group(group, cpuset_cpus="0")
+    machine.cgroups.write_cpuset(cpuset_write("c3", 0, f"/{groups[-1]}/inner", "0,2", ""))
+    wider = [group for group in groups if machine.text("cpuset", group, "cpuset.cpus") == "0,2"]
+    assert wider == [group for group in groups if len(group) > len(above)]
 
 
 # The group of a container: its path from the runtime's name, and whether something runs in it, in both versions.
 
 
-WORDS = st.lists(st.from_regex(r"[a-z0-9_]{1,8}", fullmatch=True), min_size=1, max_size=5)
 ID = "3f" * 32
-
-
-@given(WORDS)
-def test_every_slice_lies_in_the_slice_that_its_name_begins_with(words: list[str]) -> None:
-    path = expanded_slice("-".join(words) + ".slice")
-    assert path is not None
-    parts = path.split("/")
-    assert len(parts) == len(words)
-    assert parts[-1] == "-".join(words) + ".slice"
-    assert all(low.startswith(high.removesuffix(".slice") + "-") for high, low in pairwise(parts))
-
-
-@given(st.text(max_size=60))
-def test_no_name_leads_out_of_the_hierarchy(name: str) -> None:
-    path = group_path(name)
-    assert path is None or (path and not path.startswith("/") and ".." not in path.split("/"))
 
 
 @pytest.mark.parametrize(
@@ -165,8 +139,15 @@ def test_no_name_leads_out_of_the_hierarchy(name: str) -> None:
         ("../../init", None),
     ],
 )
-def test_both_forms_of_names_lead_to_the_group(name: str, path: str | None) -> None:
-    assert group_path(name) == path
+def test_both_forms_of_names_lead_to_the_group_and_no_name_out_of_the_hierarchy(
+    tmp_path: Path, name: str, path: str | None
+) -> None:
+    machine = made_up_machine(tmp_path, 2)
+    machine.group("init")
+    assert not machine.cgroups.has_group(name, 0)
+    if path is not None:
+        machine.group(path)
+        assert machine.cgroups.has_group(name, 0)
 
 
 def show(machine: MadeUpMachine, path: str, processes: str) -> None:
@@ -235,21 +216,6 @@ def test_broken_mounts_give_a_layout_or_a_plain_no(text: str) -> None:
             assert find_layout(Path(folder)).cpuset.controller == "cpuset"
 
 
-@settings(deadline=None, max_examples=60)
-@given(GARBAGE, st.sampled_from([1, 2]))
-def test_what_is_no_path_of_a_process_is_none_or_a_path(text: str, version: int) -> None:
-    for before in ("0::", "4:cpuset:", "4:cpuset:/", ""):
-        path = path_in(before + text, Hierarchy(version, "/x", "cpuset"))
-        assert path is None or (path.startswith("/") and ".." not in path.split("/"))
-
-
-@settings(deadline=None, max_examples=50)
-@given(GARBAGE, GARBAGE)
-def test_a_status_that_cannot_be_read_is_none(cpus: str, mems: str) -> None:
-    found = parse_status(f"Cpus_allowed_list:\t{cpus}\nMems_allowed_list:\t{mems}\n")
-    assert found is None or set(str(found.cpus)) <= set("0123456789-,")
-
-
 @settings(deadline=None, max_examples=30)
 @given(text=st.text(st.characters(codec="ascii"), max_size=20), version=st.sampled_from([1, 2]))
 def test_garbage_in_a_group_is_a_value_of_the_agent(text: str, version: int) -> None:
@@ -257,9 +223,11 @@ def test_garbage_in_a_group_is_a_value_of_the_agent(text: str, version: int) -> 
         machine = made_up_machine(Path(folder), version)
         names = {"cpuset_cpus": text, "cpuset_mems": text, "cpu_max": text, "cpu_cfs_quota_us": text}
         machine.group("pod1/c3", **names)
+        machine.process(77, f"0::{text}\n4:cpuset:{text}\n{text}")
+        machine.cgroups.has_group("/pod1/c4", 77)
         wanted = cpuset_write("c3", 0, "/pod1/c3", "0-1", "0")
         (found,) = machine.cgroups.deviations([wanted]) or (None,)
-        assert found is None or found.trouble or found.found is not None
+        assert found is None or found.trouble or found.after is not None
         machine.cgroups.write_cpuset(wanted)
         lift = LiftQuota(QuotaOf.CONTAINER, "1", "c3", 0, "/pod1/c3")
         machine.cgroups.quotas([lift])

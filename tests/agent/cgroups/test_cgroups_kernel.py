@@ -1,4 +1,4 @@
-"""Tests."""
+"""What is read of groups and written into them, on made-up files and on the kernel of this machine."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from tests.agent.small_node import cpuset_write, nodes
 from tests.e2e.guest.process_tasks import Task, allowed, tasks_of, tasks_outside
 from tests.values import not_none
 
-from mooring.agent.cgroups.cpuset import Cpuset, in_effect, write_cpuset
 from mooring.agent.cgroups.files import CGroupTrouble, GroupError, Hierarchy, find_layout, read, write
-from mooring.agent.cgroups.locate import process_path
 from mooring.agent.cgroups.protocol import KernelCGroups, Quota, format_max, parse_max, write_quota
 from mooring.agent.effects import LiftQuota, QuotaOf, WriteCPUSet
+from mooring.agent.state import Setting
 from mooring.engine.core.bits import NO_NODES, list_text
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
@@ -44,7 +43,7 @@ def wanted(cpus: str, mems: str = "", container: str = "c3") -> WriteCPUSet:
 def test_a_cpuset_is_written_read_back_and_reported(machine: MadeUpMachine) -> None:
     result = machine.cgroups.write_cpuset(wanted("2-3", "1"))
     assert (result.wrote, result.is_right, result.trouble) == (True, True, None)
-    assert result.before == Cpuset(CPUSet.parse("0-7"), nodes("0-1"))
+    assert result.before == Setting(CPUSet.parse("0-7"), nodes("0-1"))
     assert machine.text("cpuset", f"{POD}/c3", "cpuset.cpus") == "2-3"
     assert machine.text("cpuset", f"{POD}/c3", "cpuset.mems") == "1"
 
@@ -74,7 +73,7 @@ def test_a_group_without_the_controller_is_a_deviation(machine: MadeUpMachine) -
         file.unlink()
     assert machine.cgroups.write_cpuset(wanted("2-3")).trouble is CGroupTrouble.NO_CONTROLLER
     (found,) = machine.cgroups.deviations([wanted("2-3")])
-    assert (found.trouble, found.found) == (CGroupTrouble.NO_CONTROLLER, None)
+    assert (found.trouble, found.after) == (CGroupTrouble.NO_CONTROLLER, None)
 
 
 def test_deviations_name_what_is_there_and_what_is_too_much(machine: MadeUpMachine) -> None:
@@ -82,11 +81,10 @@ def test_deviations_name_what_is_there_and_what_is_too_much(machine: MadeUpMachi
     cgroups.write_cpuset(wanted("0-3", "0"))
     assert cgroups.deviations([wanted("0-3", "0"), wanted("0-7", container="c4")]) == ()
     (found,) = cgroups.deviations([wanted("2-5", "0")])
-    assert found.can_be_repaired
-    assert not_none(found.found).cpus == CPUSet.parse("0-3")
+    assert found.trouble is None
+    assert not_none(found.after).cpus == CPUSet.parse("0-3")
     (found,) = cgroups.deviations([wanted("0-3", "1")])
-    assert found.found is not None
-    assert found.found.mems == nodes("0")
+    assert not_none(found.after).mems == nodes("0")
 
 
 def test_what_no_write_can_repair_is_told_apart(tmp_path: Path) -> None:
@@ -97,10 +95,10 @@ def test_what_no_write_can_repair_is_told_apart(tmp_path: Path) -> None:
     (folder / "cpuset.cpus.effective").unlink()
     (folder / "cpuset.cpus.effective").write_text("2\n")
     (offline,) = machine.cgroups.deviations([wanted("2-3")])
-    assert not offline.can_be_repaired
+    assert offline.trouble is CGroupTrouble.NOT_TAKEN
     (machine.folder("cpuset", POD) / "cpuset.cpus").write_text("0-2\n")
     (narrow,) = machine.cgroups.deviations([wanted("2-3")])
-    assert narrow.can_be_repaired
+    assert narrow.trouble is None
 
 
 @pytest.mark.parametrize(
@@ -160,7 +158,7 @@ def test_the_tasks_of_a_group_are_read_with_those_below(tmp_path: Path) -> None:
     assert [(task.pid, task.tid) for task in tasks] == [(10, 10), (10, 11), (12, 12)]
     assert [task.tid for task in tasks_outside(tasks, CPUSet.parse("0-1"), NO_NODES)] == [12]
     assert len(tasks_outside(tasks, CPUSet(), nodes("0"))) == 3
-    assert tasks_outside((Task(1, 1, Cpuset(CPUSet.of(5), NO_NODES)),), CPUSet(), NO_NODES) == ()
+    assert tasks_outside((Task(1, 1, Setting(CPUSet.of(5), NO_NODES)),), CPUSet(), NO_NODES) == ()
 
 
 CONTAINER_LIFT = LiftQuota(QuotaOf.CONTAINER, "b2", "c3", 0, "/kubepods/podb2/c3")
@@ -248,6 +246,10 @@ class Place:
     def wanted(self, cpus: str, mems: str = "") -> WriteCPUSet:
         return cpuset_write("c3", self.pid, f"{self.name}/pod{UID}/c3", cpus, mems)
 
+    def everything(self) -> Setting:
+        """Return what the group above the pod's has."""
+        return not_none(self.cgroups.in_effect(cpuset_write("", 0, self.name, "", "")))
+
 
 @pytest.fixture
 def place() -> Iterator[Place]:
@@ -296,7 +298,7 @@ def _make(here: Place, hierarchy: Hierarchy, made: list[Path]) -> None:
 
 def test_a_real_process_follows_its_cpuset(place: Place) -> None:
     cpuset = place.cgroups.layout.cpuset
-    everything = in_effect(cpuset, str(place.folder(cpuset)))
+    everything = place.everything()
     first = CPUSet.of(next(iter(everything.cpus)))
     result = place.cgroups.write_cpuset(place.wanted(str(first), list_text(everything.mems)))
     assert result.is_right, result.problem
@@ -309,8 +311,6 @@ def test_a_real_process_follows_its_cpuset(place: Place) -> None:
 
 
 def test_a_real_group_is_found_through_its_process(place: Place) -> None:
-    path = not_none(process_path(place.cgroups.layout, place.cgroups.layout.cpuset, place.pid))
-    assert path.endswith(f"/pod{UID}/c3")
     elsewhere = cpuset_write("c3", place.pid, "/nowhere/c3", "0", "")
     assert place.cgroups.in_effect(elsewhere) == place.cgroups.in_effect(place.wanted(""))
 
@@ -328,13 +328,13 @@ def test_a_real_kernel_says_no_to_what_it_does_not_have(place: Place) -> None:
 
 def test_a_real_narrow_pod_is_widened_and_groups_below_are_narrowed(place: Place) -> None:
     cpuset = place.cgroups.layout.cpuset
-    cpus = list(in_effect(cpuset, str(place.folder(cpuset))).cpus)
+    cpus = list(place.everything().cpus)
     if len(cpus) < 2:
         pytest.skip("two CPUs are needed")
     pod, container = (str(place.folder(cpuset, path)) for path in (f"pod{UID}", f"pod{UID}/c3"))
     first, second = CPUSet.of(cpus[0]), CPUSet.of(cpus[1])
     for folder in (container, pod):
-        write_cpuset(cpuset, folder, first, NO_NODES)
+        write(f"{folder}/cpuset.cpus", str(first))
     assert place.cgroups.write_cpuset(place.wanted(str(first | second))).is_right
     if cpuset.version == 1:
         Path(container, "own").mkdir()

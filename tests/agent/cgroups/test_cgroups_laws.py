@@ -10,10 +10,12 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.agent.small_node import cpuset_write
+from tests.values import not_none
 
-from mooring.agent.cgroups.cpuset import cpus_in_effect, is_configured, write_cpuset
-from mooring.agent.cgroups.files import CGroupTrouble, GroupError, Hierarchy
-from mooring.engine.core.bits import NO_NODES, CPUMask
+from mooring.agent.cgroups.files import CGroupLayout, CGroupTrouble, GroupError, Hierarchy
+from mooring.agent.cgroups.protocol import CPUSetSeen, KernelCGroups
+from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.cpuset import CPUSet
 
 TOP = "/cg"
@@ -65,8 +67,11 @@ class SimulatedCpusets:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        module = "mooring.agent.cgroups.cpuset"
-        with patch.multiple(module, read=self.read, write=self.write, _children=self.children):
+        cgroups = "mooring.agent.cgroups"
+        with (
+            patch.multiple(f"{cgroups}.cpuset", read=self.read, write=self.write, _children=self.children),
+            patch(f"{cgroups}.locate.os.path.isdir", self.groups.__contains__),
+        ):
             yield
 
 
@@ -81,8 +86,14 @@ ALL = CPUSet.parse("0-7")
 @dataclass(frozen=True)
 class Case:
     cpusets: SimulatedCpusets
-    hierarchy: Hierarchy
     wanted: CPUSet
+
+    def written(self, *more: int) -> CPUSetSeen:
+        """Give the container what is wanted, and further CPUs."""
+        layout = CGroupLayout("", Hierarchy(self.cpusets.version, TOP, "cpuset"), None)
+        cpus = str(self.wanted | CPUSet.of(*more))
+        name = CONTAINER.removeprefix(TOP)
+        return KernelCGroups(layout).write_cpuset(cpuset_write("c3", 0, name, cpus, ""))
 
 
 @st.composite
@@ -103,9 +114,7 @@ def cases(draw: st.DrawFn, version: int, *, whole_pods: bool) -> Case:
     if version == 2:
         groups = {path: cpus if path == TOP or draw(st.booleans()) else CPUSet() for path, cpus in groups.items()}
         groups[f"{TOP}/kubepods"] = CPUSet()
-    return Case(
-        SimulatedCpusets(version, groups), Hierarchy(version, TOP, "cpuset"), CPUSet(CPUMask(draw(st.integers(1, 255))))
-    )
+    return Case(SimulatedCpusets(version, groups), CPUSet(CPUMask(draw(st.integers(1, 255)))))
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -115,11 +124,9 @@ def test_a_container_has_what_is_wanted_whatever_its_pod_and_own_groups_had(vers
     case = data.draw(cases(version, whole_pods=False))
     before = dict(case.cpusets.groups)
     with case.cpusets.in_place():
-        write_cpuset(case.hierarchy, CONTAINER, case.wanted, NO_NODES)
-        assert cpus_in_effect(case.hierarchy, CONTAINER) == case.wanted
-        assert is_configured(case.hierarchy, CONTAINER, case.wanted, NO_NODES)
+        assert case.written().is_right
         writes = len(case.cpusets.ever)
-        assert not write_cpuset(case.hierarchy, CONTAINER, case.wanted, NO_NODES), "a second time nothing is written"
+        assert not case.written().wrote, "a second time nothing is written"
         assert len(case.cpusets.ever) == writes
     below = [path for path in before if path.startswith(f"{CONTAINER}/")]
     assert all(case.cpusets.in_effect(path) <= case.wanted for path in below)
@@ -134,7 +141,7 @@ def test_nobody_is_on_a_cpu_meanwhile_that_is_neither_his_before_nor_after(versi
     case = data.draw(cases(version, whole_pods=True))
     before = case.cpusets.in_effect(CONTAINER)
     with case.cpusets.in_place():
-        write_cpuset(case.hierarchy, CONTAINER, case.wanted, NO_NODES)
+        case.written()
     assert all(seen[CONTAINER] <= (before | case.wanted) for seen in case.cpusets.ever)
 
 
@@ -145,7 +152,6 @@ def test_what_the_machine_does_not_have_is_reported_and_the_rest_is_taken(versio
     case = data.draw(cases(version, whole_pods=True))
     case.cpusets.groups = {path: cpus for path, cpus in case.cpusets.groups.items() if len(path) <= len(CONTAINER)}
     with case.cpusets.in_place():
-        with pytest.raises(GroupError) as caught:
-            write_cpuset(case.hierarchy, CONTAINER, case.wanted | CPUSet.of(9), NO_NODES)
-        assert caught.value.trouble is CGroupTrouble.OUT_OF_RANGE
-        assert cpus_in_effect(case.hierarchy, CONTAINER) == case.wanted
+        found = case.written(9)
+    assert found.trouble is CGroupTrouble.OUT_OF_RANGE
+    assert not_none(found.after).cpus == case.wanted

@@ -26,7 +26,7 @@ from tests.agent.small_node import (
 from tests.documents.validation import complaints
 from tests.render.pictured import terminal_text
 
-from mooring.agent.device_access import DeviceReconciler
+from mooring.agent.device_access import DeviceAccess
 from mooring.agent.effects import AgentReport, ClusterEvent, Evict, ReportKind
 from mooring.agent.metrics import ALL, device_gauges
 from mooring.agent.nri.types import Event
@@ -305,7 +305,7 @@ class Asked:
 def looks(asked: Asked, seconds: float) -> list[float]:
     """Return when the agent looks, which it could twice a second."""
     instead: Any = asked
-    made = DeviceReconciler(instead, instead, Log("test"), clock=lambda: asked.now)
+    made = DeviceAccess(instead, instead, None, instead, Log("test"), clock=lambda: asked.now)
     done = threading.Event()
 
     def look() -> None:

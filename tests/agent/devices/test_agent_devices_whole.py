@@ -51,8 +51,7 @@ def begun(node: Node, kubelet: PodResources, policy: str = "best-effort", more: 
 def look(agent: Agent) -> None:
     """Let the agent look again at once."""
     assert agent.devices is not None
-    assert agent.devices.reconciler is not None
-    agent.devices.reconciler.look()
+    agent.devices.look()
 
 
 def test_cpus_are_beside_a_plugins_device_and_others_where_they_always_were(node: Node, kubelet: PodResources) -> None:

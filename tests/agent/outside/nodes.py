@@ -7,9 +7,8 @@ from typing import Any
 
 from tests.agent.small_node import setting
 
-from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.nri.types import LinuxResources
-from mooring.agent.state import AgentState, HeldPod, KnownContainer, Phase
+from mooring.agent.state import AgentState, HeldPod, KnownContainer, Phase, Setting
 from mooring.agent.status import (
     Snapshot,
     moment,
@@ -121,7 +120,7 @@ def snapshot_of(told: Told, **more: Any) -> Snapshot:
     """Return what the agent shows: ready, and everything in the kernel as it was told."""
     state = told.state()
     effective = {
-        one.id: Cpuset(one.record.cpus, one.record.mems or NUMAMask(0b11)) for one in state.containers.values()
+        one.id: Setting(one.record.cpus, one.record.mems or NUMAMask(0b11)) for one in state.containers.values()
     }
     usual = Snapshot(
         load_machine(MACHINE),

@@ -22,7 +22,6 @@ from tests.patience import until
 from tests.service.recorded_log import RecordedLog
 
 from mooring.agent.adapter import SessionListener
-from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.command import run_agent
 from mooring.agent.effects import AgentReport, Effect, Evict, ReportKind
 from mooring.agent.metrics import (
@@ -32,7 +31,7 @@ from mooring.agent.metrics import (
 )
 from mooring.agent.nri.types import CallTimeoutError, ConnectionLostError, Runtime
 from mooring.agent.startup import AgentCommand
-from mooring.agent.state import Phase
+from mooring.agent.state import Phase, Setting
 from mooring.agent.status import (
     NO_RUNTIME,
     REMEDY,
@@ -145,7 +144,7 @@ def test_a_container_that_is_made_again_beside_an_interrupted_one_has_one_series
 def with_cpus(told: Told, container: str, cpus: str) -> Snapshot:
     snapshot = snapshot_of(told)
     (found,) = (one for one in snapshot.effective if one.startswith(container))
-    return replace(snapshot, effective={**snapshot.effective, found: Cpuset(CPUSet.parse(cpus), NO_NODES)})
+    return replace(snapshot, effective={**snapshot.effective, found: Setting(CPUSet.parse(cpus), NO_NODES)})
 
 
 @pytest.mark.parametrize(

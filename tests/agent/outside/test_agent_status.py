@@ -26,8 +26,8 @@ from tests.documents.validation import complaints
 from tests.patience import until
 from tests.render.pictured import terminal_text
 
-from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.metrics import status_pages
+from mooring.agent.state import Setting
 from mooring.agent.status import (
     NO_RUNTIME,
     Published,
@@ -64,7 +64,7 @@ def stray() -> Snapshot:
     """Return an agent beside whose exclusive containers another one runs."""
     snapshot = snapshot_of(busy())
     effective = {
-        container: Cpuset(CPUSet.parse("0-3"), NUMAMask(0b1)) if container.startswith("web") else found
+        container: Setting(CPUSet.parse("0-3"), NUMAMask(0b1)) if container.startswith("web") else found
         for container, found in snapshot.effective.items()
     }
     return snapshot_of(busy(), effective=effective)

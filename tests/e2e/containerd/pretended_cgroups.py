@@ -16,10 +16,11 @@ from unittest.mock import patch
 from tests.agent.small_node import nodes
 from tests.e2e.containerd.wrapper import Reader, tell
 
-from mooring.agent.cgroups.cpuset import Cpuset, parsed
+from mooring.agent.cgroups.cpuset import parsed, shows
 from mooring.agent.cgroups.files import CGroupTrouble
-from mooring.agent.cgroups.protocol import CPUSetWritten, Deviation, UnseenCGroups, shows
+from mooring.agent.cgroups.protocol import CPUSetSeen, UnseenCGroups
 from mooring.agent.effects import WriteCPUSet
+from mooring.agent.state import Setting
 from mooring.command.main import run
 from mooring.engine.core.bits import list_text
 
@@ -30,7 +31,7 @@ _ID_LENGTH = 64
 class PretendedCGroups(UnseenCGroups):
     """:class:`~mooring.agent.cgroups.protocol.CGroups` of the wrapper's log; quotas are not played."""
 
-    def __init__(self, folder: Path, every: Cpuset) -> None:
+    def __init__(self, folder: Path, every: Setting) -> None:
         """Begin to follow a log.
 
         Args:
@@ -44,22 +45,22 @@ class PretendedCGroups(UnseenCGroups):
         self._mems: dict[str, str] = {}
         self._running: set[str] = set()
 
-    def write_cpuset(self, wanted: WriteCPUSet) -> CPUSetWritten:
+    def write_cpuset(self, wanted: WriteCPUSet) -> CPUSetSeen:
         before = self.in_effect(wanted)
         if before is None:
-            return CPUSetWritten(wanted, trouble=CGroupTrouble.GONE)
+            return CPUSetSeen(wanted, trouble=CGroupTrouble.GONE)
         if shows(before, wanted):
-            return CPUSetWritten(wanted, before, before)
+            return CPUSetSeen(wanted, before, before)
         tell(self._folder, "write", wanted.container_id, str(wanted.cpus), list_text(wanted.mems))
-        return CPUSetWritten(wanted, before, self.in_effect(wanted), wrote=True)
+        return CPUSetSeen(wanted, before, self.in_effect(wanted), wrote=True)
 
-    def in_effect(self, place: WriteCPUSet) -> Cpuset | None:
+    def in_effect(self, place: WriteCPUSet) -> Setting | None:
         with self._lock:
             self._follow()
             if place.container_id not in self._cpus:
                 return None
             cpus, mems = self._cpus[place.container_id], self._mems[place.container_id]
-        return Cpuset(parsed(cpus) if cpus else self._every.cpus, nodes(mems) if mems else self._every.mems)
+        return Setting(parsed(cpus) if cpus else self._every.cpus, nodes(mems) if mems else self._every.mems)
 
     def has_processes(self, cgroup: str, pid: int) -> bool:
         del pid
@@ -67,9 +68,9 @@ class PretendedCGroups(UnseenCGroups):
             self._follow()
             return cgroup[-_ID_LENGTH:] in self._running
 
-    def deviations(self, wanted: Iterable[WriteCPUSet]) -> tuple[Deviation, ...]:
+    def deviations(self, wanted: Iterable[WriteCPUSet]) -> tuple[CPUSetSeen, ...]:
         found = [(one, self.in_effect(one)) for one in wanted]
-        return tuple(Deviation(one, seen) for one, seen in found if seen is not None and not shows(seen, one))
+        return tuple(CPUSetSeen(one, after=seen) for one, seen in found if seen is not None and not shows(seen, one))
 
     def _follow(self) -> None:
         for line in self._log.new():
@@ -85,10 +86,10 @@ class PretendedCGroups(UnseenCGroups):
                 self._mems[line.id] = line.mems or self._mems.get(line.id, "")
 
 
-def main(folder: Path, every: Cpuset, words: list[str]) -> int:
+def main(folder: Path, every: Setting, words: list[str]) -> int:
     with patch("mooring.agent.startup.UnseenCGroups", lambda: PretendedCGroups(folder, every)):
         return run(words)
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), Cpuset(parsed(sys.argv[2]), nodes(sys.argv[3])), sys.argv[4:]))
+    sys.exit(main(Path(sys.argv[1]), Setting(parsed(sys.argv[2]), nodes(sys.argv[3])), sys.argv[4:]))

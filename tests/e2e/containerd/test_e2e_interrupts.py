@@ -15,8 +15,8 @@ from mooring.agent.interrupts.files import (
     InterruptJournal,
     InterruptTrouble,
     IRQFiles,
+    restore_interrupts,
 )
-from mooring.agent.interrupts.reconcile import restore_interrupts
 from mooring.agent.store import INTERRUPT_FILE
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.extensions.interrupts import NEW, Interrupt, Memory

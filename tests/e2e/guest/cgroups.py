@@ -123,14 +123,14 @@ def step_a_cpu_that_goes_offline_is_told_apart_from_a_wrong_cpuset() -> str:
         switch.write_text("0\n")
         try:
             (found,) = _cgroups().deviations([wanted])
-            assert found.found is not None
-            assert str(found.found.cpus) == "24,26-27", found
-            assert not found.can_be_repaired, found
+            assert found.after is not None
+            assert str(found.after.cpus) == "24,26-27", found
+            assert found.trouble is CGroupTrouble.NOT_TAKEN, found
             assert read(f"{CGROUPS}/{POD}/c3/{CPUS}") == "24-27"
         finally:
             switch.write_text("1\n")
         assert _cgroups().deviations([wanted]) == ()
-        return f"{found.found.cpus} while CPU 25 was offline, 24-27 after"
+        return f"{found.after.cpus} while CPU 25 was offline, 24-27 after"
 
 
 def step_a_wrong_cpuset_is_found_and_repaired() -> str:
@@ -141,9 +141,9 @@ def step_a_wrong_cpuset_is_found_and_repaired() -> str:
         write(f"{CGROUPS}/{POD}/c4/{CPUS}", "2-7")
         (found,) = _cgroups().deviations(both)
         assert found.wanted == both[1], found
-        assert found.found is not None
-        assert str(found.found.cpus) == "2-7", found
-        assert found.can_be_repaired
+        assert found.after is not None
+        assert str(found.after.cpus) == "2-7", found
+        assert found.trouble is None
         assert _cgroups().write_cpuset(both[1]).is_right
         assert _cgroups().deviations(both) == ()
         return "c4 on 2-3 of c3 was found"
@@ -155,7 +155,7 @@ def step_a_pod_s_group_that_is_too_narrow_is_widened_and_none_above() -> str:
         wanted = _wanted("c3", "8-11", "")
         write(f"{CGROUPS}/{POD}/c3/{CPUS}", "8-11")
         (found,) = _cgroups().deviations([wanted])
-        assert found.can_be_repaired, found
+        assert found.trouble is None, found
         assert _cgroups().write_cpuset(wanted).is_right
         seen = allowed("", pid)
         assert seen is not None
@@ -192,9 +192,9 @@ def step_cpus_taken_by_a_partition_are_a_deviation() -> str:
             state = read(f"{taken}/cpuset.cpus.partition")
             assert state == "root", state
             (found,) = _cgroups().deviations([wanted])
-            assert found.found is not None
-            assert str(found.found.cpus) == "60-61", found
-            assert not found.can_be_repaired, found
+            assert found.after is not None
+            assert str(found.after.cpus) == "60-61", found
+            assert found.trouble is CGroupTrouble.NOT_TAKEN, found
         finally:
             write(f"{taken}/cpuset.cpus.partition", "member")
             taken.rmdir()

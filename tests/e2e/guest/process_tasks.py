@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.agent.small_node import nodes
 
-from mooring.agent.cgroups.cpuset import Cpuset
+from mooring.agent.state import Setting
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 
@@ -30,7 +30,7 @@ class Task:
     """Of the process."""
     tid: int
     """Of the thread; the first one of a process has the number of the process."""
-    allowed: Cpuset
+    allowed: Setting
 
 
 def tasks_of(root: str, folder: str) -> tuple[Task, ...]:
@@ -55,7 +55,7 @@ def tasks_outside(tasks: tuple[Task, ...], cpus: CPUSet, mems: NUMAMask) -> tupl
     )
 
 
-def allowed(root: str, pid: int, tid: int = 0) -> Cpuset | None:
+def allowed(root: str, pid: int, tid: int = 0) -> Setting | None:
     """Return what a task may use; None when there is no such task."""
     try:
         text = Path(f"{root}/proc/{pid}/task/{tid or pid}/status").read_text(encoding="utf-8", errors="replace")
@@ -64,7 +64,7 @@ def allowed(root: str, pid: int, tid: int = 0) -> Cpuset | None:
     return parse_status(text)
 
 
-def parse_status(text: str) -> Cpuset | None:
+def parse_status(text: str) -> Setting | None:
     r"""Read ``/proc/PID/status``; None without the two lists.
 
     >>> parse_status("Name:\tx\nCpus_allowed_list:\t2-3\nMems_allowed_list:\t0\n").cpus
@@ -72,7 +72,7 @@ def parse_status(text: str) -> Cpuset | None:
     """
     lines = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
     try:
-        return Cpuset(CPUSet.parse(lines[_CPUS].strip()), nodes(lines[_MEMS].strip()))
+        return Setting(CPUSet.parse(lines[_CPUS].strip()), nodes(lines[_MEMS].strip()))
     except (KeyError, CPUSetSyntaxError):
         return None
 

@@ -14,11 +14,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 
 from mooring.agent.cgroups.files import CGroupTrouble, GroupError, Hierarchy, read, write
 from mooring.agent.cgroups.locate import groups_of_pod_above
+from mooring.agent.effects import WriteCPUSet
+from mooring.agent.state import Setting
 from mooring.engine.core.bits import CPUMask, NUMAMask, list_text
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 
@@ -35,21 +36,36 @@ parsed = lru_cache(maxsize=1024)(CPUSet.parse)
 """A node has few different lists and shows them over and over."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cpuset:
-    """CPUs and NUMA nodes of a group."""
-
-    cpus: CPUSet
-    mems: NUMAMask
+def shows(found: Setting, wanted: WriteCPUSet) -> bool:
+    """Tell whether what is in effect is what is wanted; an empty set requests nothing."""
+    return (not wanted.cpus or found.cpus == wanted.cpus) and (not wanted.mems or found.mems == wanted.mems)
 
 
-def in_effect(hierarchy: Hierarchy, folder: str) -> Cpuset:
+def differing(found: Setting, wanted: WriteCPUSet) -> str:
+    """Return in words what differs.
+
+    >>> from mooring.engine.core.bits import NUMAMask
+    >>> from mooring.engine.core.cpuset import CPUSet
+    >>> wanted = WriteCPUSet("c", 1, "/c", CPUSet.parse("1-2"), NUMAMask(0b1))
+    >>> differing(Setting(CPUSet.parse("0-7"), NUMAMask(0b1)), wanted)
+    'CPUs 0-7 instead of 1-2'
+    """
+    pairs = (("CPUs", found.cpus.mask, wanted.cpus.mask), ("memory nodes", found.mems, wanted.mems))
+    parts = [
+        f"{what} {list_text(has) or 'none'} instead of {list_text(right)}"
+        for what, has, right in pairs
+        if right and has != right
+    ]
+    return " and ".join(parts)
+
+
+def in_effect(hierarchy: Hierarchy, folder: str) -> Setting:
     """Return what the kernel lets the processes of a group use.
 
     Raises:
         GroupError: when the group cannot be read.
     """
-    return Cpuset(cpus_in_effect(hierarchy, folder), NUMAMask(_in_effect(hierarchy, folder, MEMS)))
+    return Setting(cpus_in_effect(hierarchy, folder), NUMAMask(_in_effect(hierarchy, folder, MEMS)))
 
 
 def cpus_in_effect(hierarchy: Hierarchy, folder: str) -> CPUSet:

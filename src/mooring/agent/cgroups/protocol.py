@@ -15,26 +15,36 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from mooring.agent.cgroups.cpuset import Cpuset, cpus_in_effect, in_effect, is_configured, return_cpus, write_cpuset
+from mooring.agent.cgroups.cpuset import (
+    cpus_in_effect,
+    differing,
+    in_effect,
+    is_configured,
+    return_cpus,
+    shows,
+    write_cpuset,
+)
 from mooring.agent.cgroups.files import CGroupLayout, CGroupTrouble, GroupError, Hierarchy, read, write
 from mooring.agent.cgroups.locate import group_folder, groups_of_container, has_processes, is_above_pods, missing
 from mooring.agent.effects import LiftQuota, QuotaOf, ReturnCPUs, WriteCPUSet
 from mooring.agent.reactor.lifecycle import Compliance, WriteOutcome
-from mooring.engine.core.bits import NO_NODES, list_text
+from mooring.agent.state import Setting
+from mooring.engine.core.bits import NO_NODES
 
 
 @dataclass(frozen=True, slots=True)
-class CPUSetWritten:
-    """What came of a :class:`~mooring.agent.effects.WriteCPUSet`."""
+class CPUSetSeen:
+    """What the kernel shows of a container's group, and what came of writing it where it was written."""
 
     wanted: WriteCPUSet
-    before: Cpuset | None = None
+    before: Setting | None = None
     """What was in effect; None when the group could not be read."""
-    after: Cpuset | None = None
+    after: Setting | None = None
     """What is in effect now."""
     wrote: bool = False
     """Whether something was written; what that means, the occasion says."""
     trouble: CGroupTrouble | None = None
+    """Why it is not as wanted; not taken where it is configured so: a CPU is offline, or a group above lacks it."""
     problem: str = ""
     """The trouble in words."""
 
@@ -44,29 +54,15 @@ class CPUSetWritten:
         return self.after is not None and not self.trouble and shows(self.after, self.wanted)
 
 
-@dataclass(frozen=True, slots=True)
-class Deviation:
-    """A container whose group is not as wanted."""
-
-    wanted: WriteCPUSet
-    found: Cpuset | None
-    """What is in effect; None when the group could not be read."""
-    can_be_repaired: bool = True
-    """False when the group is configured as wanted: a CPU is offline, or a group above the pod does not have it."""
-    trouble: CGroupTrouble | None = None
-    problem: str = ""
-    """The trouble in words."""
-
-
 class CGroups(Protocol):
     """The control groups of a node. Calls may come from several threads; no two for one container at once.
 
     One that inherits sees no group: nothing is written and nothing deviates.
     """
 
-    def write_cpuset(self, wanted: WriteCPUSet) -> CPUSetWritten:
+    def write_cpuset(self, wanted: WriteCPUSet) -> CPUSetSeen:
         """Read, write when it differs, read back."""
-        return CPUSetWritten(wanted)
+        return CPUSetSeen(wanted)
 
     def return_cpus(self, _wanted: ReturnCPUs) -> str:
         """Give CPUs back to groups above containers, where the kernel does not; return the first problem in words."""
@@ -84,7 +80,7 @@ class CGroups(Protocol):
         """Give a group its quota back: for a pod that stops being exclusive, and when the agent leaves the node."""
         return None
 
-    def in_effect(self, _place: WriteCPUSet) -> Cpuset | None:
+    def in_effect(self, _place: WriteCPUSet) -> Setting | None:
         """Return what a container may use now; None when it has no group."""
         return None
 
@@ -102,7 +98,7 @@ class CGroups(Protocol):
         """
         return False
 
-    def deviations(self, _wanted: Iterable[WriteCPUSet]) -> tuple[Deviation, ...]:
+    def deviations(self, _wanted: Iterable[WriteCPUSet]) -> tuple[CPUSetSeen, ...]:
         """Compare what is in effect with what is wanted, for many containers; nothing is written."""
         return ()
 
@@ -111,12 +107,7 @@ class CGroups(Protocol):
         return ()
 
 
-def shows(found: Cpuset, wanted: WriteCPUSet) -> bool:
-    """Tell whether what is in effect is what is wanted; an empty set requests nothing."""
-    return (not wanted.cpus or found.cpus == wanted.cpus) and (not wanted.mems or found.mems == wanted.mems)
-
-
-def written_of(done: CPUSetWritten) -> WriteOutcome:
+def written_of(done: CPUSetSeen) -> WriteOutcome:
     """Return what came of a write."""
     wanted, after, had = done.wanted, done.after, ""
     if done.wrote and done.before is not None and not shows(done.before, wanted):
@@ -134,30 +125,12 @@ def written_of(done: CPUSetWritten) -> WriteOutcome:
     return WriteOutcome(wanted, standing, had, f"has {differing(after, wanted)}{why}")
 
 
-def lasting_text(deviation: Deviation) -> str:
+def lasting_text(deviation: CPUSetSeen) -> str:
     """Return the text about a deviation that cannot be corrected, as it continues the container's name."""
     wanted = deviation.wanted
-    if deviation.found is None:
+    if deviation.after is None:
         return unknown_text(wanted, deviation.trouble, deviation.problem)
-    return f"has {differing(deviation.found, wanted)}, though that is configured: offline, or missing in a group above"
-
-
-def differing(found: Cpuset, wanted: WriteCPUSet) -> str:
-    """Return in words what differs.
-
-    >>> from mooring.engine.core.bits import NUMAMask
-    >>> from mooring.engine.core.cpuset import CPUSet
-    >>> wanted = WriteCPUSet("c", 1, "/c", CPUSet.parse("1-2"), NUMAMask(0b1))
-    >>> differing(Cpuset(CPUSet.parse("0-7"), NUMAMask(0b1)), wanted)
-    'CPUs 0-7 instead of 1-2'
-    """
-    pairs = (("CPUs", found.cpus.mask, wanted.cpus.mask), ("memory nodes", found.mems, wanted.mems))
-    parts = [
-        f"{what} {list_text(has) or 'none'} instead of {list_text(right)}"
-        for what, has, right in pairs
-        if right and has != right
-    ]
-    return " and ".join(parts)
+    return f"has {differing(deviation.after, wanted)}, though that is configured: offline, or missing in a group above"
 
 
 def unknown_text(wanted: WriteCPUSet, trouble: CGroupTrouble | None, problem: str) -> str:
@@ -279,19 +252,19 @@ class KernelCGroups:
     layout: CGroupLayout
     """From :func:`~mooring.agent.cgroups.files.find_layout`."""
 
-    def write_cpuset(self, wanted: WriteCPUSet) -> CPUSetWritten:
+    def write_cpuset(self, wanted: WriteCPUSet) -> CPUSetSeen:
         """Read, write when it differs, read back."""
         cpuset = self.layout.cpuset
-        before: Cpuset | None = None
+        before: Setting | None = None
         try:
             groups = groups_of_container(self.layout, cpuset, wanted.cgroup, wanted.pid)
             before = in_effect(cpuset, groups[-1])
             # From the top: what is below is within what is above it at every moment.
             wrote = [write_cpuset(cpuset, group, wanted.cpus, wanted.mems) for group in groups]
-            return CPUSetWritten(wanted, before, in_effect(cpuset, groups[-1]) if any(wrote) else before, any(wrote))
+            return CPUSetSeen(wanted, before, in_effect(cpuset, groups[-1]) if any(wrote) else before, any(wrote))
         except GroupError as error:
             after = self.in_effect(wanted)
-            return CPUSetWritten(wanted, before, after, after != before, self._trouble(error, wanted), str(error))
+            return CPUSetSeen(wanted, before, after, after != before, self._trouble(error, wanted), str(error))
 
     def return_cpus(self, wanted: ReturnCPUs) -> str:
         """Give CPUs back to the groups above containers, from the top."""
@@ -319,7 +292,7 @@ class KernelCGroups:
             return error.trouble
         return None
 
-    def in_effect(self, place: WriteCPUSet) -> Cpuset | None:
+    def in_effect(self, place: WriteCPUSet) -> Setting | None:
         """Return what a container may use now; None when it has no group."""
         try:
             groups = groups_of_container(self.layout, self.layout.cpuset, place.cgroup, place.pid)
@@ -342,21 +315,21 @@ class KernelCGroups:
         except GroupError as error:
             return error.trouble is not CGroupTrouble.GONE
 
-    def deviations(self, wanted: Iterable[WriteCPUSet]) -> tuple[Deviation, ...]:
+    def deviations(self, wanted: Iterable[WriteCPUSet]) -> tuple[CPUSetSeen, ...]:
         """Compare what is in effect with what is wanted; a container that has ended does not deviate."""
-        found: list[Deviation] = []
+        found: list[CPUSetSeen] = []
         cpuset = self.layout.cpuset
         for one in wanted:
             try:
                 groups = groups_of_container(self.layout, cpuset, one.cgroup, one.pid)
                 last = groups[-1]
-                shown = in_effect(cpuset, last) if one.mems else Cpuset(cpus_in_effect(cpuset, last), NO_NODES)
+                shown = in_effect(cpuset, last) if one.mems else Setting(cpus_in_effect(cpuset, last), NO_NODES)
                 if not shows(shown, one):
                     in_vain = all(is_configured(cpuset, group, one.cpus, one.mems) for group in groups)
-                    found.append(Deviation(one, shown, can_be_repaired=not in_vain))
+                    found.append(CPUSetSeen(one, after=shown, trouble=CGroupTrouble.NOT_TAKEN if in_vain else None))
             except GroupError as error:
                 if (trouble := self._trouble(error, one)) is not CGroupTrouble.GONE:
-                    found.append(Deviation(one, None, trouble=trouble, problem=str(error)))
+                    found.append(CPUSetSeen(one, trouble=trouble, problem=str(error)))
         return tuple(found)
 
     def quotas(self, wanted: Iterable[LiftQuota]) -> tuple[tuple[LiftQuota, Quota], ...]:

@@ -25,7 +25,18 @@ from mooring.agent.store import INTERRUPT_FILE
 from mooring.engine.checkpoint.store import make_folder, read_state_file, write_together
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError, MooringError
-from mooring.engine.extensions.interrupts import NEW, NEW_NAME, Interrupt, Kept, Memory, Steering, Step, written
+from mooring.engine.extensions.interrupts import (
+    NEW,
+    NEW_NAME,
+    Interrupt,
+    InterruptCPUs,
+    Kept,
+    Memory,
+    Steering,
+    Step,
+    steer,
+    written,
+)
 from mooring.inputs.machines.isolation import DEFAULT, IRQ, kernel_words, read_balance, read_interrupts
 from mooring.inputs.machines.kernelfiles import cpu_list, cpus_of_mask, mask_text
 from mooring.inputs.machines.tree import FolderTree, Tree, live_tree
@@ -278,3 +289,34 @@ class InterruptWriter:
             self._refused[key] = wanted, self._clock() + RETRYING
         self._report(step, trouble)
         return shown
+
+
+def restored_interrupts(files: IRQFiles, writer: InterruptWriter, memory: Memory) -> tuple[Memory, tuple[str, ...]]:
+    """Put interrupts back where they were; return what is still remembered, and what is not as before."""
+    room = InterruptCPUs(files.online(), CPUSet())
+    steering = steer(writer.known(files.read()), memory, (), room)
+    problems = [
+        f"interrupt {number} ({name}): another program has moved it; it is left alone"
+        for number, name in steering.memory.alone.items()
+        if number not in memory.alone
+    ]
+    after, left = writer.carry_out(steering)
+    problems += [
+        f"interrupt {one.interrupt.number} ({one.interrupt.name}): it may use CPUs {one.interrupt.allowed}, and before "
+        f"{one.original}"
+        for one in after.writes
+    ]
+    return left, tuple(problems)
+
+
+def restore_interrupts(root: str, folder: Path) -> tuple[str, ...]:
+    """Put interrupts back where they were, for an agent that leaves; return what is not as before."""
+    files = IRQFiles(root)
+    journal = InterruptJournal(folder, files.boot())
+    memory = journal.read()
+    unreadable = (journal.problem,) if journal.problem else ()
+    if not memory.kept:
+        return unreadable
+    writer = InterruptWriter(files, journal, lambda _step, _trouble: None)
+    _, problems = restored_interrupts(files, writer, memory)
+    return (*unreadable, *problems, *((journal.problem,) if journal.problem else ()))

@@ -16,7 +16,13 @@ from threading import Lock
 from msgspec import UNSET
 
 from mooring.agent.executor import WorkQueue
-from mooring.agent.interrupts.files import InterruptJournal, InterruptTrouble, InterruptWriter, IRQFiles
+from mooring.agent.interrupts.files import (
+    InterruptJournal,
+    InterruptTrouble,
+    InterruptWriter,
+    IRQFiles,
+    restored_interrupts,
+)
 from mooring.agent.metrics import AgentMetrics
 from mooring.agent.state import AgentState
 from mooring.agent.state_holder import StateHolder
@@ -214,39 +220,6 @@ def _part(mode: IRQAffinity, steps: Iterable[interrupts.Step], findings: Iterabl
         if step.write is not None:
             part.pending.append(PendingInterruptPart(*shown, str(step.write), place.why.value))
     return part
-
-
-def restored_interrupts(
-    files: IRQFiles, writer: InterruptWriter, memory: interrupts.Memory
-) -> tuple[interrupts.Memory, tuple[str, ...]]:
-    """Put interrupts back where they were; return what is still remembered, and what is not as before."""
-    room = interrupts.InterruptCPUs(files.online(), CPUSet())
-    steering = interrupts.steer(writer.known(files.read()), memory, (), room)
-    problems = [
-        f"interrupt {number} ({name}): another program has moved it; it is left alone"
-        for number, name in steering.memory.alone.items()
-        if number not in memory.alone
-    ]
-    after, left = writer.carry_out(steering)
-    problems += [
-        f"interrupt {one.interrupt.number} ({one.interrupt.name}): it may use CPUs {one.interrupt.allowed}, and before "
-        f"{one.original}"
-        for one in after.writes
-    ]
-    return left, tuple(problems)
-
-
-def restore_interrupts(root: str, folder: Path) -> tuple[str, ...]:
-    """Put interrupts back where they were, for an agent that leaves; return what is not as before."""
-    files = IRQFiles(root)
-    journal = InterruptJournal(folder, files.boot())
-    memory = journal.read()
-    unreadable = (journal.problem,) if journal.problem else ()
-    if not memory.kept:
-        return unreadable
-    ignore: Callable[[interrupts.Step, InterruptTrouble | None], object] = lambda _step, _trouble: None  # noqa: E731 - not reported
-    _, problems = restored_interrupts(files, InterruptWriter(files, journal, ignore), memory)
-    return (*unreadable, *problems, *((journal.problem,) if journal.problem else ()))
 
 
 def _mode(state: AgentState, options: AgentOptions) -> IRQAffinity:

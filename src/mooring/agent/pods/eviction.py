@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -49,6 +49,11 @@ class EventWrite:
     """Tells the event from others about the same object."""
     count: int
     """How often it happened; an event with more than one that is not there any more is created again."""
+    written: int = 1
+    """Which count was written last."""
+    due: float = 0.0
+    """When the next one may be written, by a clock that never goes back."""
+    interval: float = FIRST_INTERVAL
 
     @property
     def name(self) -> str:
@@ -60,20 +65,11 @@ class EventWrite:
         return f"{self.event.about.name[:200]}.{self.number:x}"
 
 
-@dataclass(slots=True)
-class _Series:
-    number: int
-    count: int
-    written: int
-    due: float
-    interval: float
-
-
 class EventBook:
     """What was said already. Not safe for several threads."""
 
     def __init__(self) -> None:
-        self._series: OrderedDict[ClusterEvent, _Series] = OrderedDict()
+        self._series: OrderedDict[ClusterEvent, EventWrite] = OrderedDict()
         self._allowances: OrderedDict[EventSubject, tuple[float, float]] = OrderedDict()
         """How many more sentences an object may be told, and since when."""
 
@@ -93,34 +89,31 @@ class EventBook:
             _bound(self._allowances)
             if left < 1:
                 return None
-            self._series[event] = _Series(number, 1, 1, now + FIRST_INTERVAL, FIRST_INTERVAL)
+            self._series[event] = EventWrite(event, number, 1, due=now + FIRST_INTERVAL)
             _bound(self._series)
-            return EventWrite(event, number, 1)
+            return self._series[event]
         self._series.move_to_end(event)
-        series.count += 1
-        return _written(event, series, now) if now >= series.due else None
+        self._series[event] = replace(series, count=series.count + 1)
+        return self._written(event, now) if now >= series.due else None
 
     def due(self, now: float) -> list[EventWrite]:
         """Return the events whose count has grown since it was written, as far as it is time."""
-        return [
-            _written(event, series, now)
-            for event, series in self._series.items()
-            if series.count > series.written and now >= series.due
-        ]
+        grown = [one.event for one in self._series.values() if one.count > one.written and now >= one.due]
+        return [self._written(event, now) for event in grown]
 
     def next_due(self) -> float | None:
         """Return when :meth:`due` has something next, or None."""
         return min((one.due for one in self._series.values() if one.count > one.written), default=None)
 
+    def _written(self, event: ClusterEvent, now: float) -> EventWrite:
+        """Note that the count of an event is written now."""
+        before = self._series[event]
+        interval = min(2 * before.interval, LONGEST_INTERVAL)
+        self._series[event] = replace(before, written=before.count, interval=interval, due=now + interval)
+        return self._series[event]
 
-def _written(event: ClusterEvent, series: _Series, now: float) -> EventWrite:
-    series.written = series.count
-    series.interval = min(2 * series.interval, LONGEST_INTERVAL)
-    series.due = now + series.interval
-    return EventWrite(event, series.number, series.count)
 
-
-def _bound(remembered: OrderedDict[ClusterEvent, _Series] | OrderedDict[EventSubject, tuple[float, float]]) -> None:
+def _bound(remembered: OrderedDict[ClusterEvent, EventWrite] | OrderedDict[EventSubject, tuple[float, float]]) -> None:
     if len(remembered) > MOST_REMEMBERED:
         remembered.popitem(last=False)
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import quote
 from xml.etree import ElementTree as ET
 
@@ -184,21 +184,8 @@ class Check:
         )
 
 
-Gravity: TypeAlias = Literal["error", "warning"]
-
-
-@dataclass(frozen=True, slots=True)
-class Remark:
-    """One thing that a check says."""
-
-    code: str
-    gravity: Gravity
-    """An error is a reason for the answer no."""
-    text: str
-    place: SourcePlace | None
-    subject: str
-    """The pod, the node type, or the subject of a finding."""
-    node_types: tuple[str, ...]
+Remark: TypeAlias = tuple[Finding, tuple[str, ...]]
+"""One thing that a check says, of severity ``error`` where it is a reason for the answer no, and its node types."""
 
 
 def remarks_of(check: Check) -> Iterator[Remark]:
@@ -216,28 +203,23 @@ def remarks_of(check: Check) -> Iterator[Remark]:
             alike.setdefault((id(origin), case.node_type.name, case.code, case.why), []).append(case)
     for cases in alike.values():
         first = cases[0]
-        yield Remark(
-            first.code,
-            "error" if any(check.is_failure(case) for case in cases) else "warning",
-            rejection_words(check, first, len(cases)),
-            place_of(first, check.origins[first.pod.uid]),
-            first.name,
-            (first.node_type.name,),
-        )
+        severity = "error" if any(check.is_failure(case) for case in cases) else "warning"
+        words, where = rejection_words(check, first, len(cases)), place_of(first, check.origins[first.pod.uid])
+        yield Finding(severity, first.name, words, first.code, where), (first.node_type.name,)
     for one in check.node_types:
         if isinstance(one.plan, RefusedPlan):
             text = clean(f"The kubelet of node type {one.name} would not start: {one.plan.refusal.message}")
-            gravity: Gravity = "warning" if check.is_yes else "error"
-            yield Remark(one.plan.refusal.code, gravity, text, settings, one.name, (one.name,))
+            severity = "warning" if check.is_yes else "error"
+            yield Finding(severity, one.name, text, one.plan.refusal.code, settings), (one.name,)
     files = {origin.document.file for origin in check.origins.values()} | {check.settings}
     for finding in check.findings:
         if finding.code and finding.severity == "warning":
             known = finding.place if finding.place and finding.place.line and finding.place.file in files else None
             place = replace(known, column=known.column or 1) if known else settings
             text = finding.message if known else f"{finding.subject}: {finding.message}"
-            gravity = "error" if finding.code == POOL_EMPTY else "warning"
+            severity = "error" if finding.code == POOL_EMPTY else "warning"
             node_types = tuple(one.name for one in check.node_types if finding in one.plan.findings)
-            yield Remark(finding.code, gravity, clean(text), place, finding.subject, node_types)
+            yield replace(finding, severity=severity, message=clean(text), place=place), node_types
 
 
 def rejection_words(check: Check, case: Case, replicas: int = 1) -> str:
@@ -311,7 +293,7 @@ def sarif_document(check: Check) -> dict[str, Any]:
     Source: OASIS, Static Analysis Results Interchange Format Version 2.1.0. Members are named as there.
     """
     remarks = [*remarks_of(check)]
-    codes = sorted({remark.code for remark in remarks})
+    codes = sorted({remark.code for remark, _ in remarks})
     rules = []
     for code in codes:
         found = page(code)
@@ -338,22 +320,23 @@ def sarif_document(check: Check) -> dict[str, Any]:
 
 def _result(remark: Remark, codes: Sequence[str]) -> dict[str, Any]:
     """Return a result (section 3.27); URIs are relative to the root of the repository, regions count from 1."""
-    place, location = remark.place, {}
+    (found, node_types), location = remark, {}
+    place = found.place
     if place is not None and _uri(place):
         region = {"startLine": place.line, "startColumn": place.column}
         location["physicalLocation"] = {"artifactLocation": {"uri": _uri(place)}, "region": region}
     # What stays the same while lines are added above, and while sentences change.
-    parts = (remark.code, remark.subject, *((_uri(place), place.field) if place is not None else ()))
-    digest = hashlib.sha256("\0".join((*parts, *remark.node_types)).encode("utf-8", "replace")).hexdigest()
-    subject = {"fullyQualifiedName": clean(remark.subject), "kind": "resource"}
+    parts = (found.code, found.subject, *((_uri(place), place.field) if place is not None else ()))
+    digest = hashlib.sha256("\0".join((*parts, *node_types)).encode("utf-8", "replace")).hexdigest()
+    subject = {"fullyQualifiedName": clean(found.subject), "kind": "resource"}
     return {
-        "ruleId": remark.code,
-        "ruleIndex": codes.index(remark.code),
-        "level": remark.gravity,
-        "message": {"text": remark.text},
+        "ruleId": found.code,
+        "ruleIndex": codes.index(found.code),
+        "level": found.severity,
+        "message": {"text": found.message},
         "locations": [{**location, "logicalLocations": [subject]}],
         "partialFingerprints": {"mooring/v1": digest[:32]},
-        "properties": {"nodeTypes": list(remark.node_types)},
+        "properties": {"nodeTypes": list(node_types)},
     }
 
 

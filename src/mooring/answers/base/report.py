@@ -133,14 +133,14 @@ def _steps(
     devices: Sequence[DeviceView],
 ) -> Iterator[reports.ReportStep]:
     cpus: Mapping[int, reports.ReportCPU] = {}
-    memory: Mapping[int, reports.AccountState] = {}
+    memory: Mapping[int, reports.Account] = {}
     held: Mapping[int, str] = dict.fromkeys(range(len(devices)), "")
     for number, (kubelet, state) in enumerate(zip(kubelets, states, strict=True)):
-        nodes, memory_now = kubelet.node.memory.nodes, dict[int, reports.AccountState]()
+        nodes, memory_now = kubelet.node.memory.nodes, dict[int, reports.Account]()
         for index, account in enumerate(accounts if nodes else ()):
             node = nodes[account.node]
             table = node.memory[account.resource]
-            memory_now[index] = reports.AccountState(table.reserved, table.free, node.cells)
+            memory_now[index] = replace(account, assigned=table.reserved, free=table.free, group=node.cells)
         holders = device_holders(plan, kubelet)
         held_now = {index: holders.get((device.resource, device.id), "") for index, device in enumerate(devices)}
         yield reports.ReportStep(

@@ -249,9 +249,11 @@ class ReleaseDifferencePart(parts.DocumentPart):
     ]
 
 
-class ReleaseComparisonDocument(parts.DocumentPart, kw_only=True):
+class ReleaseComparisonDocument(parts.DocumentPart, kw_only=True, dict=True):
     """What mooring compare --kubelet-version A,B -o json prints: one node under several releases."""
 
+    # No member of the document: the codes of the start errors, in their order.
+    start_error_codes = tuple[parts.Code, ...]()
     api_version: parts.APIVersion = parts.API_VERSION
     kind: Literal["ReleaseComparison"] = "ReleaseComparison"
     kubelets: Annotated[list[str], parts.told("The releases, the oldest first.")]
@@ -261,8 +263,8 @@ class ReleaseComparisonDocument(parts.DocumentPart, kw_only=True):
     findings: list[parts.FindingPart]
 
 
-def compare_releases(ask: Ask, releases: Sequence[Release]) -> tuple[list[AnyPlan], ReleaseComparisonDocument]:
-    """Plan the same question under several releases; return the plans, and what they decide differently.
+def compare_releases(ask: Ask, releases: Sequence[Release]) -> ReleaseComparisonDocument:
+    """Plan the same question under several releases; return what they decide differently.
 
     Args:
         ask: reads the question.
@@ -276,9 +278,10 @@ def compare_releases(ask: Ask, releases: Sequence[Release]) -> tuple[list[AnyPla
     pairs = [pair for pair in pairwise(started) if differing(*pair)]
     different = {uid for _, newer in pairs for uid in differing(started[0], newer)}
     pods = {pod.uid: pod for plan in plans for pod in pods_of(plan)}
-    return plans, ReleaseComparisonDocument(
+    refusals = {plan.release.tag: plan.refusal for plan in plans if isinstance(plan, RefusedPlan)}
+    document = ReleaseComparisonDocument(
         kubelets=[plan.release.tag for plan in plans],
-        start_errors={plan.release.tag: plan.refusal.message for plan in plans if isinstance(plan, RefusedPlan)},
+        start_errors={release: refusal.message for release, refusal in refusals.items()},
         pods=[
             ReleasePodPart(
                 uid,
@@ -292,6 +295,8 @@ def compare_releases(ask: Ask, releases: Sequence[Release]) -> tuple[list[AnyPla
         differences=[_difference(ask, *pair) for pair in pairs],
         findings=parts.finding_parts(dict.fromkeys(one for plan in plans for one in plan.findings)),
     )
+    document.start_error_codes = tuple(refusal.code for refusal in refusals.values())
+    return document
 
 
 def _decision(plan: AnyPlan, answer: Answer) -> ReleaseDecisionPart:

@@ -221,9 +221,9 @@ def _releases(node: NodeOptions, versions: list[str], form: str, to: str, *, oth
         raise click.UsageError("several releases are compared on one node with one configuration and -f")
     if form not in ("text", "json", "markdown"):
         raise click.UsageError("a comparison of releases is text, markdown or json")
-    plans, compared = compare_inputs.compared_releases(node, versions)
-    terminal.print_answer(form, to, compared, text.release_parts(plans, compared), compared.findings)
-    return NO if compared.differences or 0 < len(compared.start_errors) < len(plans) else YES
+    compared = compare_inputs.compared_releases(node, versions)
+    terminal.print_answer(form, to, compared, text.release_parts(compared), compared.findings)
+    return NO if compared.differences or 0 < len(compared.start_errors) < len(compared.kubelets) else YES
 
 
 def _check_source(manifests: Sequence[str], trace: str, checked: Sequence[tuple[str, str]], *, others: bool) -> None:

@@ -12,7 +12,7 @@ from mooring.answers.base.inputs import checks
 from mooring.answers.base.inputs import node as node_inputs
 from mooring.answers.base.inputs.checks import STANDARD_INPUT, check_strict
 from mooring.answers.base.inputs.configuration import read_config, requested_version
-from mooring.answers.base.plan import AnyPlan, Question, make_plan
+from mooring.answers.base.plan import Question, make_plan
 from mooring.answers.base.trace import Trace, load_trace, trace_machine, trace_of, trace_of_scenario
 from mooring.answers.compare.answer import ReleaseComparisonDocument, compare_releases
 from mooring.answers.compare.variant import Dimension, Variant, changes_between, option_sets
@@ -111,7 +111,7 @@ def read_compared(
     return Compared(run, variants, tuple(findings), *(asked or ()))
 
 
-def compared_releases(node: NodeOptions, versions: Sequence[str]) -> tuple[list[AnyPlan], ReleaseComparisonDocument]:
+def compared_releases(node: NodeOptions, versions: Sequence[str]) -> ReleaseComparisonDocument:
     """Plan for a node under several releases; what is given is read once a release, as that kubelet reads it.
 
     Raises:

@@ -11,7 +11,6 @@ from rich.text import Text
 
 from mooring.answers.base.changes.configuration import AlignmentPromise
 from mooring.answers.base.picture import machine_view
-from mooring.answers.base.plan import AnyPlan, RefusedPlan
 from mooring.answers.base.plan_text import title_line
 from mooring.answers.compare.answer import (
     Comparison,
@@ -33,7 +32,7 @@ from mooring.answers.compare.plot import (
 from mooring.cli.terminal import width_for
 from mooring.documents.plan import PodPart
 from mooring.engine.core.errors import clean
-from mooring.engine.core.release import NEWEST
+from mooring.engine.core.release import NEWEST, Release
 from mooring.explanations.phrases import joined, plural
 from mooring.views.console import STYLES, Breaking, indented, new_table
 from mooring.views.wording import numbers
@@ -276,15 +275,14 @@ _MOST_NAMED = 5
 """How many of the pods that a rule changes are named."""
 
 
-def release_parts(plans: Sequence[AnyPlan], comparison: ReleaseComparisonDocument) -> Iterator[RenderableType]:
-    """Yield the answer about releases; the codes of refused starts are of the plans, one a release."""
+def release_parts(comparison: ReleaseComparisonDocument) -> Iterator[RenderableType]:
+    """Yield the answer about releases."""
     yield Text(
         f"{plural(len(comparison.pods), 'pod')} under kubelets {', '.join(comparison.kubelets)}.", STYLES["title"]
     )
-    for plan in plans:
-        if isinstance(plan, RefusedPlan):
-            yield Text(f"Kubelet {plan.release} would not start: [{plan.refusal.code}]")
-            yield indented(clean(plan.refusal.message))
+    for (release, error), code in zip(comparison.start_errors.items(), comparison.start_error_codes, strict=True):
+        yield Text(f"Kubelet {Release('', release)} would not start: [{code}]")
+        yield indented(clean(error))
     # The releases that start, those that decide alike together
     newer = {one.newer for one in comparison.differences}
     groups: list[list[str]] = []

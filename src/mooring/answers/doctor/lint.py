@@ -87,20 +87,11 @@ def _tree(source: str) -> Tree:
 
 
 @dataclass(frozen=True, slots=True)
-class ExclusiveHolder:
-    """One container with CPUs of its own, or one pod with a partition."""
-
-    label: str
-    """``namespace/pod/container``; the uid for a pod without description."""
-    uid: str
-    cpus: CPUSet
-
-
-@dataclass(frozen=True, slots=True)
 class Assignments:
     """The holders of the kubelet's CPUs."""
 
-    holders: tuple[ExclusiveHolder, ...] = ()
+    holders: tuple[tuple[str, Owner], ...] = ()
+    """Uid and name of each container with CPUs of its own, or pod with a partition."""
     shared: CPUSet = field(default_factory=CPUSet)
     reserved: CPUSet = field(default_factory=CPUSet)
     pods: Mapping[str, str] | None = None
@@ -112,18 +103,16 @@ class Assignments:
     @property
     def exclusive(self) -> CPUSet:
         """All CPUs with a holder."""
-        return union(holder.cpus for holder in self.holders)
+        return union(holder.cpus for _, holder in self.holders)
 
     @property
     def owners(self) -> tuple[Owner, ...]:
         """The holders as the rule of interrupts sees them; without the extension all of them avoid interrupts."""
-        if self.wishes is not None:
-            return self.wishes
-        return tuple(Owner(holder.label, holder.cpus) for holder in self.holders)
+        return tuple(holder for _, holder in self.holders) if self.wishes is None else self.wishes
 
     def labels(self, cpus: CPUSet) -> list[str]:
         """Return the holders of some of these CPUs."""
-        return [holder.label for holder in self.holders if holder.cpus & cpus]
+        return [holder.label for _, holder in self.holders if holder.cpus & cpus]
 
 
 def assignments_of(plan: Plan) -> Assignments:
@@ -131,12 +120,13 @@ def assignments_of(plan: Plan) -> Assignments:
     kubelet = plan.kubelet
     state = kubelet.node.cpu
     pods = {answer.pod.uid: f"{answer.pod.namespace}/{answer.pod.name}" for answer in plan.answers}
-    holders = [ExclusiveHolder(pods.get(uid, uid), uid, CPUSet(mask)) for uid, mask in state.pods.items()]
+    holders = [(uid, Owner(pods.get(uid, uid), CPUSet(mask))) for uid, mask in state.pods.items()]
     holders += [
-        ExclusiveHolder((owner := state_owner(uid, name)).label(pods.get(owner.uid, "")), owner.root, CPUSet(mask))
+        (owner.root, Owner(owner.label(pods.get(owner.uid, "")), CPUSet(mask)))
         for uid, containers in state.assignments.items()
         if uid not in state.pods
         for name, mask in containers.items()
+        for owner in (state_owner(uid, name),)
     ]
     wishes = None
     if IRQ_AFFINITY in kubelet.mooring.extensions:
@@ -182,12 +172,11 @@ def _siblings(_facts: IsolationFacts, assignments: Assignments) -> Iterator[Find
     divided: dict[tuple[str, str], CPUSet] = {}
     for core in assignments.topology.cores.values() if assignments.topology is not None else ():
         cpus = CPUSet(core)
-        inside = [holder for holder in assignments.holders if holder.cpus & cpus]
-        uids = {holder.uid for holder in inside}
-        for holder in inside:
+        inside = [(uid, holder) for uid, holder in assignments.holders if holder.cpus & cpus]
+        for uid, holder in inside:
             rest = cpus - holder.cpus
-            others = next((other.label for other in inside if other.uid != holder.uid and other.cpus & rest), "")
-            if others or (rest & assignments.shared and len(uids) == 1):
+            others = next((other.label for its, other in inside if its != uid and other.cpus & rest), "")
+            if others or (rest & assignments.shared and len({its for its, _ in inside}) == 1):
                 key = (holder.label, others or "the shared pool")
                 divided[key] = divided.get(key, CPUSet()) | (holder.cpus & cpus)
     for (label, other), cpus in divided.items():
@@ -346,7 +335,7 @@ def _strangers(groups: list[ControlGroup], assignments: Assignments) -> Iterator
     """Tell which containers of pods without these CPUs may run there; sandboxes (pause) are among them and sleep."""
     by_pod: dict[str, CPUSet] = {}
     for group in groups:
-        others = (holder.cpus for holder in assignments.holders if holder.uid != group.pod)
+        others = (holder.cpus for uid, holder in assignments.holders if uid != group.pod)
         reached = group.cpus & union(others)
         if reached:
             by_pod[group.pod] = by_pod.get(group.pod, CPUSet()) | reached
@@ -365,8 +354,8 @@ def _misplaced(groups: list[ControlGroup], assignments: Assignments) -> Iterator
     seen: dict[str, list[CPUSet]] = {}
     for group in groups:
         seen.setdefault(group.pod, []).append(group.cpus)
-    for holder in assignments.holders:
-        sets = seen.get(holder.uid)
+    for uid, holder in assignments.holders:
+        sets = seen.get(uid)
         if sets and not any(cpus == holder.cpus for cpus in sets):
             message = (
                 f"{holder.label} holds {cpus_text(holder.cpus)}, but no container of its pod is confined to them "
@@ -382,6 +371,6 @@ def isolation_document(machine: str, assignments: Assignments, findings: Sequenc
         exclusive=str(assignments.exclusive),
         shared_pool=str(assignments.shared),
         reserved=str(assignments.reserved),
-        holders=[ExclusiveHolderPart(holder.label, holder.uid, str(holder.cpus)) for holder in assignments.holders],
+        holders=[ExclusiveHolderPart(holder.label, uid, str(holder.cpus)) for uid, holder in assignments.holders],
         findings=finding_parts(findings),
     )

@@ -146,7 +146,7 @@ def _outcome(plan: AnyPlan, answer: Answer) -> parts.OutcomePart:
         name: _place(
             placement,
             sorted(device.id for devices in decision.devices.get(name, {}).values() for device in devices),
-            [parts.ExtentPart(one.level.name.lower(), one.held, one.needed) for one in found.get(name, ())],
+            found.get(name, []),
         )
         for name, placement in decision.containers.items()
     }

@@ -240,10 +240,7 @@ def _aligned(place: parts.OutcomePlacePart | None) -> RenderableType:
     """Return "yes", or each level at which the container lies on more than it needs or on several NUMA nodes."""
     if place is None or not place.alignment:
         return rich_text.Text("")
-    found = [
-        alignment.Extent(alignment.AlignmentLevel[one.level.upper()], one.held, one.needed) for one in place.alignment
-    ]
-    apart = [str(extent) for extent in found if not extent.is_aligned]
+    apart = [alignment.extent_words(extent) for extent in place.alignment if not extent.is_aligned]
     return rich_console.Group(*(rich_text.Text(text) for text in apart)) if apart else rich_text.Text("yes")
 
 

@@ -124,6 +124,26 @@ def data_checksum(data: str) -> int:
     return fnv1a_32(f"(string){data}".encode())
 
 
+def with_data(old: str, checksum: int, data: str) -> str:
+    r"""Return the text of a file in a newest format: the members of an older one, and all again as a text.
+
+    Args:
+        old: the members of the older format, without braces.
+        checksum: the older format's own.
+        data: the members of the newest format, without braces.
+
+    >>> print(with_data('"a":"b"', 7, '"a":"b"'))
+    {"a":"b","checksum":7,"data":"{\"a\":\"b\"}","dataChecksum":2442963094}
+    """
+    data = f"{{{data}}}"
+    # All special characters were escaped in the data already: only its quotes and backslashes are left to escape again.
+    escaped = _JSON.encode(data).decode()
+    return f'{{{old},"checksum":{checksum},"data":{escaped},"dataChecksum":{data_checksum(data)}}}'
+
+
+_JSON = msgspec.json.Encoder()
+
+
 def _plain(kind: GoType, value: GoValue) -> str:
     if isinstance(kind, GoSelfDecoding):
         return kind.dump(value)

@@ -23,9 +23,9 @@ from mooring.engine.checkpoint.checksum import (
     Piece,
     canonical_data,
     canonical_members,
-    data_checksum,
     fnv1a_32,
     legacy_checksum,
+    with_data,
 )
 from mooring.engine.checkpoint.formats import FormatFamily, Unread, older_formats, read_checkpoint
 from mooring.engine.checkpoint.gojson import quoted
@@ -94,10 +94,7 @@ def cpu_state_text(state: CPUState, *, pod_level: bool, baselines: bool) -> str:
     releases = ",".join(pods)
     if releases:
         data += f',"preAssignments":{{{releases}}}'
-    data = f"{{{data}}}"
-    # All special characters were escaped in the data already: only its quotes and backslashes are left to escape again.
-    escaped = data.replace("\\", "\\\\").replace('"', '\\"')
-    return f'{{{common},"checksum":{checksum},"data":"{escaped}","dataChecksum":{data_checksum(data)}}}'
+    return with_data(common, checksum, data)
 
 
 def cpu_text_v2(state: CPUState) -> str:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache, lru_cache
 
-from mooring.engine.checkpoint.checksum import Piece, canonical_data, canonical_members, data_checksum, fnv1a_32
+from mooring.engine.checkpoint.checksum import Piece, canonical_data, canonical_members, fnv1a_32, with_data
 from mooring.engine.checkpoint.formats import FormatFamily, Unread, older_formats, read_checkpoint
 from mooring.engine.checkpoint.gojson import quoted
 from mooring.engine.checkpoint.gotypes import MEMORY_DATA, MEMORY_LEGACY_NAME, MEMORY_STRUCTURES, MEMORY_V3, GoValue
@@ -60,11 +60,8 @@ def memory_state_text(state: MemoryState, *, pod_level: bool) -> str:
     {"policyName":"Static","machineState":{},"checksum":3940083781,"data":"{...}","dataChecksum":3196122654}
     """
     old = _old_part(state)
-    data = f"{{{old.json}{_pod_member(state.pods) if pod_level else ''}}}"
-    # All special characters were escaped in the data already: only its quotes and backslashes are left to escape again.
-    escaped = data.replace("\\", "\\\\").replace('"', '\\"')
-    checksum = _checksum(old.dump)
-    return f'{{{old.json},"checksum":{checksum},"data":"{escaped}","dataChecksum":{data_checksum(data)}}}'
+    pods = _pod_member(state.pods) if pod_level else ""
+    return with_data(old.json, _checksum(old.dump), f"{old.json}{pods}")
 
 
 def memory_text_v1(state: MemoryState) -> str:

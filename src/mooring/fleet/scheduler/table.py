@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from mooring.fleet.cluster import UNSET, Member, PodDemand
 from mooring.inputs.pods.pod_relations import NO_RELATIONS, PodAffinityTerm, PodRelations, PodSelector
-from mooring.inputs.pods.scheduling_fields import SchedulingFields, Taint
+from mooring.inputs.pods.scheduling_fields import SchedulingFields, Taint, meets_term
 
 Amounts = npt.NDArray[np.int64]
 NodeMask = npt.NDArray[np.bool_]
@@ -256,7 +256,8 @@ class NodeTable:
     def _preferred(self, fields: SchedulingFields) -> Amounts:
         """Return the weights of the preferred node affinity that nodes meet."""
         return self._amounts(
-            sum(weight for weight, term in fields.preferred if term.meets(one.labels, one.name)) for one in self.members
+            sum(weight for weight, term in fields.preferred if meets_term(term, one.labels, one.name))
+            for one in self.members
         )
 
     def _mask(self, values: Iterable[bool]) -> NodeMask:

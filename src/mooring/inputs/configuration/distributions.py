@@ -252,7 +252,14 @@ def performance_profile(part: VendorPart) -> Iterator[Layer]:
     policy = part.text("spec.numa.topologyPolicy")
     if policy:
         part.check_value("spec.numa.topologyPolicy", policy, POLICIES)
-    snippet = _snippet(part)
+    # The fields of a KubeletConfiguration in the profile's annotation
+    text = text_at(part.mapping("metadata.annotations"), _SNIPPET.removeprefix("metadata.annotations."))
+    with within(_SNIPPET):
+        try:
+            snippet = reading.as_mapping(json.loads(text)) if text else {}
+        except (ValueError, RecursionError):
+            raise InputError("is not valid JSON", remedy="write fields of a KubeletConfiguration") from None
+    part.report_unknown(KIND, snippet, _SNIPPET)
     fields = _fields(part, snippet, reserved, policy or "best-effort")
     if pages := _pages(part):
         part.note("spec.hugepages", f"{pages} are kernel arguments: they count as far as the machine has them")
@@ -334,18 +341,6 @@ def _fields(part: VendorPart, snippet: Mapping[str, Any], reserved: CPUSet, poli
     if annotation in ("true", "false"):
         options = {**options, "prefer-align-cpus-by-uncorecache": annotation}
     return {**fields, "cpuManagerPolicyOptions": options} if options else fields
-
-
-def _snippet(part: VendorPart) -> dict[str, Any]:
-    """Return the fields of a KubeletConfiguration in the profile's annotation."""
-    text = text_at(part.mapping("metadata.annotations"), _SNIPPET.removeprefix("metadata.annotations."))
-    with within(_SNIPPET):
-        try:
-            fields = reading.as_mapping(json.loads(text)) if text else {}
-        except (ValueError, RecursionError):
-            raise InputError("is not valid JSON", remedy="write fields of a KubeletConfiguration") from None
-    part.report_unknown(KIND, fields, _SNIPPET)
-    return fields
 
 
 def _pages(part: VendorPart) -> str:

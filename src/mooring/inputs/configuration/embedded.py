@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import SourcePlace
@@ -25,7 +25,7 @@ from mooring.inputs.configuration.sources import BOOTSTRAP_OPTIONS, KUBELET_ARGU
 from mooring.inputs.configuration.vendors import format_of
 from mooring.inputs.decoding.documents import positions_of
 from mooring.inputs.decoding.fields import Document, part_at
-from mooring.lazy import dataclass, replace
+from mooring.lazy import replace
 
 _DEEPEST: Final = 4
 """Texts inside texts."""
@@ -82,41 +82,43 @@ _CUT: Final = {
 """Kind -> where its configuration of a kubelet is."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    path: str
-    source: ConfigurationSource
-    group: str = ""
-    """What it is, of which a node has one; empty where it may have several."""
+_Part: TypeAlias = tuple[str, ConfigurationSource]
+"""A configuration in a document, and its path there."""
 
-    def is_of_another_node(self, other: _Part) -> bool:
-        """Tell whether two parts cannot be of one node: the same twice, or entries of a list."""
-        if self.group == other.group != "":
-            return True
-        first, second = (re.findall(r"[^.\[\]]+|\[\d+\]", part.path) for part in (self, other))
-        at = next((at for at, both in enumerate(zip(first, second, strict=False)) if both[0] != both[1]), -1)
-        if at < 0:
-            return False
-        is_entry = first[at].startswith("[") and not (at and _TOGETHER.search(first[at - 1]))
-        return is_entry or {first[at].lower(), second[at].lower()} in _EITHER
 
-    def with_fields(self, other: _Part) -> _Part | None:
-        """Return two parts as one, where both are bare fields of one object and agree."""
-        first, second = self.source.document.content, other.source.document.content
-        if not isinstance(first, dict) or not isinstance(second, dict):
-            return None
-        is_bare = "kind" not in {*first, *second} and self.group == other.group == KIND
-        if not is_bare or replace(self, group="").is_of_another_node(other):
-            return None
-        if any(first[name] != second[name] for name in first.keys() & second.keys()):
-            return None
+def _is_of_another_node(one: _Part, other: _Part) -> bool:
+    """Tell whether two parts cannot be of one node: the same twice, or entries of a list."""
+    return _are_apart(one[0], other[0]) or _group(one[1]) == _group(other[1]) != ""
 
-        def places(fields: Sequence[str]) -> dict[str, SourcePlace]:
-            owners = {field: other if field.partition(".")[0] in second else self for field in fields}
-            return {field: owner.source.places([field])[field] for field, owner in owners.items()}
 
-        document = replace(self.source.document, content=merged_configuration(first, second))
-        return replace(self, source=replace(self.source, document=document, places=places))
+def _are_apart(one: str, other: str) -> bool:
+    """Tell whether paths lead to different entries of a list, or to names that are of different nodes."""
+    first, second = (re.findall(r"[^.\[\]]+|\[\d+\]", path) for path in (one, other))
+    at = next((at for at, both in enumerate(zip(first, second, strict=False)) if both[0] != both[1]), -1)
+    if at < 0:
+        return False
+    is_entry = first[at].startswith("[") and not (at and _TOGETHER.search(first[at - 1]))
+    return is_entry or {first[at].lower(), second[at].lower()} in _EITHER
+
+
+def _joined(one: _Part, other: _Part) -> _Part | None:
+    """Return two parts as one, where both are bare fields of one object and agree."""
+    (path, source), (other_path, added) = one, other
+    first, second = source.document.content, added.document.content
+    if not isinstance(first, dict) or not isinstance(second, dict):
+        return None
+    is_bare = "kind" not in {*first, *second} and _group(source) == _group(added) == KIND
+    if not is_bare or _are_apart(path, other_path):
+        return None
+    if any(first[name] != second[name] for name in first.keys() & second.keys()):
+        return None
+
+    def places(fields: Sequence[str]) -> dict[str, SourcePlace]:
+        owners = {field: added if field.partition(".")[0] in second else source for field in fields}
+        return {field: owner.places([field])[field] for field, owner in owners.items()}
+
+    document = replace(source.document, content=merged_configuration(first, second))
+    return path, replace(source, document=document, places=places)
 
 
 def embedded(
@@ -137,19 +139,19 @@ def embedded(
     left: list[ConfigurationSource] = []
     for source in given:
         content = source.document.content
-        parts = [_Part("", source)] if _is_read(content, depth) else list(_search(content, "", source, depth))
+        parts = [("", source)] if _is_read(content, depth) else list(_search(content, "", source, depth))
         prefix = ""
         if len(given) > 1 and isinstance(content, dict):
             named = (content.get("kind"), part_at(content, "metadata").get("name"))
             prefix = "/".join(str(one) for one in named if one)
-        found += [_Part(f"{prefix}.{one.path}".strip("."), one.source, _group(one.source)) for one in parts]
+        found += [(f"{prefix}.{path}".strip("."), part) for path, part in parts]
         left += [] if parts else [source]
-    if not any(one.path for one in found) or (left and not any(one.source.found for one in found)):
+    if not any(path for path, _ in found) or (left and not any(part.found for _, part in found)):
         if left and depth:
             raise InputError("no configuration in it", source=name)
         if chosen:
             raise InputError(f"nothing is at {chosen:.80}", source=name, remedy="give the file alone to see its parts")
-        return [*(one.source for one in found), *left]
+        return [*(part for _, part in found), *left]
     kept = _of_one_node(found, name, chosen)
     of_eks = any(
         isinstance(one.document.content, dict)
@@ -205,7 +207,7 @@ def _search(content: Any, path: str, source: ConfigurationSource, depth: int) ->
 
 def _in_mapping(content: dict[str, Any], path: str, source: ConfigurationSource, depth: int) -> Iterator[_Part]:
     if path and "kind" in content and _is_read(content, depth):
-        yield _Part(path, _below(source, path, content, {}))
+        yield path, _below(source, path, content, {})
         return
     if "kind" in content and isinstance(content.get("apiVersion"), str):
         source = replace(source, api=content["apiVersion"])
@@ -227,7 +229,7 @@ def _in_mapping(content: dict[str, Any], path: str, source: ConfigurationSource,
         elif not resource and (value := _value(content[key], holds[name])) is not None:
             fields[name] = {**fields.get(name, {}), **value} if isinstance(value, dict) else value
     if fields or source.refused:
-        yield _Part(path, _below(source, path, fields or {"kind": KIND}, names))
+        yield path, _below(source, path, fields or {"kind": KIND}, names)
     for key, inner in content.items():
         if key not in names.values():
             yield from _search(inner, f"{path}.{key}" if path else key, source, depth)
@@ -294,7 +296,7 @@ def _flag_part(words: Sequence[tuple[str, str]], path: str, source: Configuratio
 
     document = source.document
     made = Document({KUBELET_ARGUMENTS: [text for text, _ in words]}, document.file, document.index, document.line)
-    return _Part(path, ConfigurationSource(made, source.renamed(path_of), found=path or "the document"))
+    return path, ConfigurationSource(made, source.renamed(path_of), found=path or "the document")
 
 
 def _below(
@@ -337,7 +339,7 @@ def _in_text(text: str, path: str, source: ConfigurationSource, depth: int) -> I
             return {field: SourcePlace(there.file, there.line) for field, there in known.items()}
 
         below = f"{path}.{one.found}" if one.found and one.found != "the document" else path
-        yield _Part(below, replace(one, places=places, found=below))
+        yield below, replace(one, places=places, found=below)
 
 
 def _group(source: ConfigurationSource) -> str:
@@ -356,20 +358,20 @@ def _of_one_node(found: Iterable[_Part], name: str, chosen: str) -> list[Configu
     """
     parts: list[_Part] = []
     for one in found:
-        if any(one.source.document.content == other.source.document.content for other in parts):
+        if any(one[1].document.content == other.document.content for _, other in parts):
             continue
-        made = ((at, earlier.with_fields(one)) for at, earlier in enumerate(parts) if not chosen)
+        made = ((at, _joined(earlier, one)) for at, earlier in enumerate(parts) if not chosen)
         index, both = next((found for found in made if found[1] is not None), (len(parts), one))
         parts[index : index + 1] = [both or one]
     if chosen:
-        meant = [one for one in parts if one.path == chosen or one.path.startswith((f"{chosen}.", f"{chosen}["))]
+        meant = [one for one in parts if one[0] == chosen or one[0].startswith((f"{chosen}.", f"{chosen}["))]
         if not meant:
-            remedy = f"parts are {', '.join(one.path for one in parts[:8])}"
+            remedy = f"parts are {', '.join(path for path, _ in parts[:8])}"
             raise InputError(f"nothing is at {chosen:.80}", source=name, remedy=remedy)
-        parts = [one for one in parts if one in meant or not any(one.is_of_another_node(it) for it in meant)]
-    several = [one for one in parts if any(one.is_of_another_node(it) for it in parts if it is not one)]
+        parts = [one for one in parts if one in meant or not any(_is_of_another_node(one, it) for it in meant)]
+    several = [one[0] for one in parts if any(_is_of_another_node(one, it) for it in parts if it is not one)]
     if several:
-        listed = ", ".join(one.path for one in several[:8])
+        listed = ", ".join(several[:8])
         problem = f"has {len(several)} configurations of kubelets: {listed}"
-        raise InputError(problem, source=name, remedy=f"choose one: --config '{name}#{several[0].path}'")
-    return [one.source for one in parts]
+        raise InputError(problem, source=name, remedy=f"choose one: --config '{name}#{several[0]}'")
+    return [part for _, part in parts]

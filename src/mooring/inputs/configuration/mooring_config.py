@@ -82,12 +82,25 @@ def _device_alignments(content: Mapping[str, Any], extensions: frozenset[str]) -
     if "deviceAlignment" in content and config.DEVICE_ALIGNMENT not in extensions:
         remedy = f"name {config.DEVICE_ALIGNMENT} among the extensions"
         raise InputError(f"needs the extension {config.DEVICE_ALIGNMENT}", field="deviceAlignment", remedy=remedy)
-    found = mapping_at(content, "deviceAlignment")
+    given = mapping_at(content, "deviceAlignment")
+    found: dict[str, DeviceClass] = {}
     with within("deviceAlignment"):
-        reading.check_names(found, frozenset({"default", "classes"}))
-        default = choice_at(found, "default", DeviceAlignment.FOLLOW)
-        classes = mapping_at(found, "classes")
-        return DeviceAlignments(default, {name: _device_class(name, entry) for name, entry in classes.items()})
+        reading.check_names(given, frozenset({"default", "classes"}))
+        default = choice_at(given, "default", DeviceAlignment.FOLLOW)
+        for name, entry in mapping_at(given, "classes").items():
+            fields = entry if isinstance(entry, dict) else {"alignment": entry}
+            with within(f"classes.{name}"):
+                reading.check_names(fields, frozenset({"alignment", "resources"}))
+                alignment = choice_at(fields, "alignment", DeviceAlignment.FOLLOW)
+                resources = list_at(fields, "resources")
+                for index, resource in enumerate(resources):
+                    if not isinstance(resource, str) or not resource:
+                        raise wrong_kind(resource, "the name of a resource or of a driver", f"resources[{index}]")
+                if not resources and name not in CLASSES:
+                    problem = f"is not one of the known classes {', '.join(sorted(CLASSES))}"
+                    raise InputError(problem, remedy="write {alignment: follow, resources: [vendor.example/device]}")
+                found[name] = DeviceClass(alignment, tuple(resources))
+    return DeviceAlignments(default, found)
 
 
 _LOCATION = {"numaNode": "numa_node", "pciBusID": "pci_bus_id", "pcieRoot": "pcie_root"}
@@ -100,21 +113,6 @@ def device_attributes_document(attributes: Mapping[str, LocationAttributes]) -> 
         driver: {name: text for name, member in _LOCATION.items() if (text := getattr(names, member))}
         for driver, names in attributes.items()
     }
-
-
-def _device_class(name: str, entry: object) -> DeviceClass:
-    content = entry if isinstance(entry, dict) else {"alignment": entry}
-    with within(f"classes.{name}"):
-        reading.check_names(content, frozenset({"alignment", "resources"}))
-        alignment = choice_at(content, "alignment", DeviceAlignment.FOLLOW)
-        resources = list_at(content, "resources")
-        for index, resource in enumerate(resources):
-            if not isinstance(resource, str) or not resource:
-                raise wrong_kind(resource, "the name of a resource or of a driver", f"resources[{index}]")
-        if not resources and name not in CLASSES:
-            problem = f"is not one of the known classes {', '.join(sorted(CLASSES))}"
-            raise InputError(problem, remedy="write {alignment: follow, resources: [vendor.example/device]}")
-        return DeviceClass(alignment, tuple(resources))
 
 
 def _names(content: Mapping[str, Any], field: str, known: frozenset[str]) -> frozenset[str]:

@@ -28,7 +28,7 @@ from mooring.engine.core.machineinfo import CPUKind
 from mooring.inputs.machines.kernelfiles import HIGHEST_ID, Quirks, read_int, read_list, read_mask, read_uint
 from mooring.inputs.machines.numanodes import Nest
 from mooring.inputs.machines.tree import CPUS, Tree
-from mooring.lazy import dataclass, field
+from mooring.lazy import replace
 
 _CPU_NAME: Final = re.compile(r"cpu([0-9]{1,7})")
 _NEW_NAMES: Final = ("package_cpus", "core_cpus")
@@ -202,22 +202,11 @@ _INTEL_TYPES: Final = (("cpu_atom", "IntelAtom"), ("cpu_core", "IntelCore"), ("c
 _INTEL_RANKS: Final = {"IntelLowPower": 1, "IntelAtom": 2, "IntelCore": 3}
 
 
-@dataclass(slots=True)
-class _Kind:
-    """CPUs that are alike in everything registered so far."""
-
-    cpus: int
-    forced: int | None
-    """Speed that the kernel itself gives (capacity); None when it gives none."""
-    infos: dict[tuple[str, str], None] = field(default_factory=dict)
-    """Pairs of name and value in the order in which they came."""
-
-
 def read_kinds(tree: Tree, quirks: Quirks, online: int) -> tuple[CPUKind, ...]:
     """Return the kinds of cores, the slowest first where they can be ranked; empty when all are alike."""
     if quirks.has_one_kind:
         return ()
-    kinds: list[_Kind] = []
+    kinds: list[CPUKind] = []
     if quirks.is_arm and tree.exists(f"{CPUS}/cpu0/regs/identification/midr_el1"):
         # Each model of core has the lowest capacity among its CPUs.
         models = {cpu: model for cpu in members(online) if (model := _read_model(tree, cpu))}
@@ -225,47 +214,46 @@ def read_kinds(tree: Tree, quirks: Quirks, online: int) -> tuple[CPUKind, ...]:
         for model, cpus in by_model.items():
             capacity = min(read_uint(tree, f"{CPUS}/cpu{cpu}/cpu_capacity") or 0 for cpu in members(cpus))
             infos = {_SPEED: str(capacity)} | describe(model, by_model)
-            _register(kinds, cpus, capacity, dict.fromkeys(infos.items()))
+            _register(kinds, cpus, tuple(infos.items()))
     else:
         # Register highest clock, base clock and capacity, each from the lowest value up
         clocks = _read_clocks(tree, online)
         for index, (name, unit) in enumerate((("FrequencyMaxMHz", 1000), ("FrequencyBaseMHz", 1000), (_SPEED, 1))):
             known = {cpu: figures[index] // unit for cpu, figures in clocks.items() if figures[index] // unit}
             for value, cpus in sorted(_by_value(known).items()):
-                _register(kinds, cpus, value if name == _SPEED else None, {(name, str(value)): None})
+                _register(kinds, cpus, ((name, str(value)),))
         if quirks.is_x86:
             for folder, name in _INTEL_TYPES:
-                _register(kinds, read_list(tree, f"sys/devices/{folder}/cpus") or 0, None, {("CoreType", name): None})
+                _register(kinds, read_list(tree, f"sys/devices/{folder}/cpus") or 0, (("CoreType", name),))
     # With a single kind, hwloc shows no kinds in the recorded answers.
     if len(kinds) < 2:
         return ()
     # By speed; where two come out equal, none gets a rank. The kernel's capacity is believed first, if every kind has
     # one; then Intel's type of core and, within it, the clock.
-    ranked = [(-1, kind) for kind in kinds]
-    for speeds in ([kind.forced for kind in kinds if kind.forced is not None], _speeds_by_type_and_clock(kinds)):
+    capacities = [int(value) for kind in kinds for name, value in kind.infos if name == _SPEED]
+    for speeds in (capacities, _speeds_by_type_and_clock(kinds)):
         if len(set(speeds)) == len(kinds):
             by_speed = sorted(zip(speeds, kinds, strict=True), key=lambda one: one[0])
-            ranked = [(rank, kind) for rank, (_, kind) in enumerate(by_speed)]
-            break
-    return tuple(CPUKind(rank, CPUSet(CPUMask(kind.cpus)), tuple(kind.infos)) for rank, kind in ranked)
+            return tuple(replace(kind, efficiency=rank) for rank, (_, kind) in enumerate(by_speed))
+    return tuple(kinds)
 
 
-def _register(kinds: list[_Kind], cpus: int, forced: int | None, infos: Mapping[tuple[str, str], None]) -> None:
+def _register(kinds: list[CPUKind], mask: int, infos: tuple[tuple[str, str], ...]) -> None:
     """Add a property of some CPUs: a kind that has it in part is split in two."""
-    for kind in tuple(kinds):
+    cpus = CPUSet(CPUMask(mask))
+    for index, kind in enumerate(tuple(kinds)):
         common = kind.cpus & cpus
         if not common:
             continue
+        alike = replace(kind, cpus=common, infos=(*kind.infos, *infos))
         if common == kind.cpus:
-            kind.infos.update(infos)
-            if kind.forced is None:
-                kind.forced = forced
+            kinds[index] = alike
         else:
-            kind.cpus &= ~common
-            kinds.append(_Kind(common, forced, {**kind.infos, **infos}))
-        cpus &= ~common
+            kinds[index] = replace(kind, cpus=kind.cpus - common)
+            kinds.append(alike)
+        cpus -= common
     if cpus:
-        kinds.append(_Kind(cpus, forced, dict(infos)))
+        kinds.append(CPUKind(-1, cpus, infos))
 
 
 def _by_value(values: Mapping[int, int]) -> dict[int, int]:
@@ -276,9 +264,9 @@ def _by_value(values: Mapping[int, int]) -> dict[int, int]:
     return masks
 
 
-def _speeds_by_type_and_clock(kinds: Iterable[_Kind]) -> list[int]:
+def _speeds_by_type_and_clock(kinds: Iterable[CPUKind]) -> list[int]:
     """Return a figure per kind; none when neither types nor clocks are known throughout."""
-    infos = [dict(kind.infos.keys()) for kind in kinds]
+    infos = [dict(kind.infos) for kind in kinds]
     types = [_INTEL_RANKS.get(info.get("CoreType", ""), 0) for info in infos]
     base = [int(info.get("FrequencyBaseMHz", "0")) for info in infos]
     highest = [int(info.get("FrequencyMaxMHz", "0")) for info in infos]

@@ -149,11 +149,7 @@ def _cpus(info: MachineInfo, places: Places, hardware: Hardware) -> Iterator[Fin
         yield _finding("MOOR-414", "num_sockets", count=info.num_sockets, real=count)
     if negative := sorted({socket for socket in sockets.values() if socket < 0}):
         yield _finding("MOOR-415", "sockets", ids=", ".join(map(str, negative)))
-    yield from _untold(hardware)
-
-
-def _untold(hardware: Hardware) -> Iterator[Finding]:
-    """Yield what no MachineInfo has a place for: kinds of cores, dies and clusters."""
+    # What no MachineInfo has a place for: kinds of cores, dies and clusters
     if len(hardware.kinds) > 1:
         kinds = "; ".join(str(kind.cpus) for kind in hardware.kinds)
         yield _finding("MOOR-416", "core kinds", count=len(hardware.kinds), kinds=kinds)

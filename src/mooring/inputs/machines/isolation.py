@@ -137,24 +137,21 @@ def pinned_containers(tree: Tree) -> tuple[PinnedContainer, ...]:
         place = _CONTAINER.match(group.path)
         if place is not None and place["id"] in names and group.pod:
             found.setdefault((group.pod, names[place["id"]]), ControlGroup(place["group"], group.cpus))
-    return tuple(
-        _pinned(tree, uid, name, group, [one.cpus for (other, _), one in found.items() if other != uid])
-        for (uid, name), group in sorted(found.items())
-        if "burstable" not in group.path and "besteffort" not in group.path
-    )
-
-
-def _pinned(tree: Tree, uid: str, name: str, group: ControlGroup, others: list[CPUSet]) -> PinnedContainer:
-    folder = f"{ROOT}/{group.path}"
-    quota, _, period = (tree.read(f"{folder}/cpu.max") or "").strip().partition(" ")
-    whole = quota == "max" or (period.isdecimal() and quota == str(len(group.cpus) * int(period)))
-    own = whole and not any(group.cpus & other for other in others)
-    limits = {"memory": tree.read(f"{folder}/memory.max")}
-    limits |= {f"hugepages-{of}": tree.read(f"{folder}/hugetlb.{size}.max") for size, of in _HUGEPAGES.items()}
-    amounts = ((resource, (text or "").strip()) for resource, text in limits.items())
-    nodes = cpu_list((tree.read(f"{folder}/cpuset.mems.effective") or "").strip()) or CPUSet()
-    memory = tuple((resource, int(text)) for resource, text in amounts if text.isdecimal() and int(text))
-    return PinnedContainer(uid, name, group.cpus if own else CPUSet(), tuple(nodes), memory)
+    pinned = []
+    for (uid, name), group in sorted(found.items()):
+        if "burstable" in group.path or "besteffort" in group.path:
+            continue
+        folder = f"{ROOT}/{group.path}"
+        quota, _, period = (tree.read(f"{folder}/cpu.max") or "").strip().partition(" ")
+        whole = quota == "max" or (period.isdecimal() and quota == str(len(group.cpus) * int(period)))
+        own = whole and not any(group.cpus & one.cpus for (other, _), one in found.items() if other != uid)
+        limits = {"memory": tree.read(f"{folder}/memory.max")}
+        limits |= {f"hugepages-{of}": tree.read(f"{folder}/hugetlb.{size}.max") for size, of in _HUGEPAGES.items()}
+        amounts = ((resource, (text or "").strip()) for resource, text in limits.items())
+        nodes = cpu_list((tree.read(f"{folder}/cpuset.mems.effective") or "").strip()) or CPUSet()
+        memory = tuple((resource, int(text)) for resource, text in amounts if text.isdecimal() and int(text))
+        pinned.append(PinnedContainer(uid, name, group.cpus if own else CPUSet(), tuple(nodes), memory))
+    return tuple(pinned)
 
 
 def read_interrupts(tree: Tree, root: str = "") -> tuple[Interrupt, ...] | None:

@@ -307,9 +307,14 @@ def check_names(names: Collection[str]) -> None:
 def _check_special(name: str, amount: Quantity, field: str) -> None:
     """Check names and amounts of huge pages and of what device plugins offer."""
     if name.startswith(HUGE_PAGES):
-        size = _page_size(name)
+        pages = name.removeprefix(HUGE_PAGES)
+        try:
+            size = Quantity.parse(pages).nano
+        except QuantitySyntaxError:
+            size = 0
+        if size <= 0 or size % _NANO:
+            raise InputError(f"{name} does not name a page size", remedy="write hugepages-2Mi or hugepages-1Gi")
         if amount.nano % size:
-            pages = name.removeprefix(HUGE_PAGES)
             raise InputError(f"{amount} is not a whole number of {pages} pages", field=f"{field}.{name}")
     elif "/" not in name:
         is_pages = name.startswith("hugepage-")
@@ -323,16 +328,6 @@ def _check_special(name: str, amount: Quantity, field: str) -> None:
 
 
 @lru_cache(maxsize=64)
-def _page_size(name: str) -> int:
-    try:
-        size = Quantity.parse(name.removeprefix(HUGE_PAGES))
-    except QuantitySyntaxError:
-        size = Quantity.of_bytes(0)
-    if size.nano <= 0 or size.nano % _NANO:
-        raise InputError(f"{name} does not name a page size", remedy="write hugepages-2Mi or hugepages-1Gi")
-    return size.nano
-
-
 def _overcommits(name: str) -> bool:
     """Tell whether a resource may be promised twice: only those of Kubernetes itself, and no huge pages."""
     return not name.startswith(HUGE_PAGES) and ("/" not in name or "kubernetes.io/" in name)

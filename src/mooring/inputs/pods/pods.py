@@ -147,16 +147,6 @@ def _status_qos(obj: Mapping[str, Any]) -> QoS | None:
     return _QOS.get(text)
 
 
-def _kind(item: Mapping[str, Any], *, is_init: bool) -> ContainerKind:
-    if not is_init:
-        return ContainerKind.APP
-    policy = text_at(item, "restartPolicy")
-    if policy not in _INIT_KINDS:
-        problem = f"{policy!r:.60} is not a restart policy"
-        raise InputError(problem, field="restartPolicy", remedy="write Always for a sidecar, or OnFailure or Never")
-    return _INIT_KINDS[policy]
-
-
 def _containers(spec: Mapping[str, Any], field: str, *, is_init: bool) -> list[Container]:
     items = spec.get(field)
     if items is None:
@@ -177,7 +167,15 @@ def _containers(spec: Mapping[str, Any], field: str, *, is_init: bool) -> list[C
                     for resource, limit in limits.items():
                         requests.setdefault(resource, limit)
                     pod_fields.check_resources(requests, limits)
-            containers.append(Container(name, _kind(fields, is_init=is_init), requests, limits, core_lists=lists))
+            policy = text_at(fields, "restartPolicy") if is_init else ""
+            if is_init and policy not in _INIT_KINDS:
+                problem, remedy = (
+                    f"{policy!r:.60} is not a restart policy",
+                    "write Always for a sidecar, or OnFailure or Never",
+                )
+                raise InputError(problem, field="restartPolicy", remedy=remedy)
+            kind = _INIT_KINDS[policy] if is_init else ContainerKind.APP
+            containers.append(Container(name, kind, requests, limits, core_lists=lists))
     return containers
 
 

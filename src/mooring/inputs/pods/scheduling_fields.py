@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from enum import Enum
-from typing import Any
+from typing import Any, TypeAlias
 
 from mooring.engine.core.errors import InputError
 from mooring.inputs.decoding import fields as reading
 from mooring.inputs.decoding.fields import as_mapping, each_at, list_at, mapping_at, text_at, within
-from mooring.lazy import dataclass, field
+from mooring.lazy import dataclass, field, replace
 
 
 class TaintEffect(Enum):
@@ -118,6 +118,8 @@ class Requirement:
     key: str
     operator: Operator
     values: tuple[str, ...] = ()
+    of_field: bool = False
+    """Whether it is about a field of the node; there is one, its name."""
 
     def meets(self, labels: Mapping[str, str]) -> bool:
         """Tell whether labels satisfy it; a number that is none satisfies nothing.
@@ -143,20 +145,8 @@ class Requirement:
         return number > bound if self.operator is Operator.GREATER else number < bound
 
 
-@dataclass(frozen=True, slots=True)
-class NodeTerm:
-    """Requirements that a node has to meet together; a term without any is met by none."""
-
-    expressions: tuple[Requirement, ...] = ()
-    fields: tuple[Requirement, ...] = ()
-
-    def meets(self, labels: Mapping[str, str], name: str) -> bool:
-        """Tell whether a node satisfies it."""
-        if not self.expressions and not self.fields:
-            return False
-        return all(one.meets(labels) for one in self.expressions) and all(
-            one.meets({"metadata.name": name}) for one in self.fields
-        )
+NodeTerm: TypeAlias = tuple[Requirement, ...]
+"""Requirements that a node has to meet together; a term without any is met by none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +173,7 @@ class SchedulingFields:
         """Tell whether selector and required affinity let the pod run on a node."""
         if any(labels.get(key) != value for key, value in self.selector):
             return False
-        return self.required is None or any(term.meets(labels, name) for term in self.required)
+        return self.required is None or any(meets_term(term, labels, name) for term in self.required)
 
     def tolerates(self, taints: tuple[Taint, ...]) -> bool:
         """Tell whether no taint keeps the pod away."""
@@ -195,6 +185,12 @@ class SchedulingFields:
 
 
 NO_FIELDS = SchedulingFields()
+
+
+def meets_term(term: NodeTerm, labels: Mapping[str, str], name: str) -> bool:
+    """Tell whether a node with these labels and this name satisfies a term."""
+    fields = {"metadata.name": name}
+    return bool(term) and all(one.meets(fields if one.of_field else labels) for one in term)
 
 
 def scheduling_fields_of(pod: Mapping[str, Any], field: str = "") -> SchedulingFields:
@@ -263,10 +259,9 @@ def _features_needed(spec: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _term(content: Mapping[str, Any]) -> NodeTerm:
-    return NodeTerm(
-        tuple(requirement_of(as_mapping(one)) for one in list_at(content, "matchExpressions")),
-        tuple(requirement_of(as_mapping(one)) for one in list_at(content, "matchFields")),
-    )
+    expressions = (requirement_of(as_mapping(one)) for one in list_at(content, "matchExpressions"))
+    fields = (replace(requirement_of(as_mapping(one)), of_field=True) for one in list_at(content, "matchFields"))
+    return (*expressions, *fields)
 
 
 def requirement_of(content: Mapping[str, Any]) -> Requirement:

@@ -125,8 +125,23 @@ def _panel(panel: panels.DecisionPanel, grid: _Grid, top: int, parts: list[str])
     y = top + 22
     parts.append(svg.text(MARGIN + _PAD, y, svg.fitting(panel.title, room / svg.BOLD, svg.SOCKET_SIZE), "socket-title"))
     y += 12
+    required = {node for row in panel.rows for node, cell in zip(panel.nodes, row.cells, strict=True) if cell.required}
+    # As many NUMA nodes as stand beside one another, and further ones below
     for first in range(0, len(panel.nodes), grid.columns):
-        y = _band(panel, first, grid, y, parts)
+        shown = slice(first, first + grid.columns)
+        for column, node in enumerate(panel.nodes[shown]):
+            name = f"{panels.REQUIRED_SIGN} NUMA {node}" if node in required else f"NUMA {node}"
+            parts.append(svg.text(grid.x(column) + grid.cell / 2, y + 12, name, "node-title", anchor="middle"))
+        y += 20
+        for row in panel.rows:
+            x, width = MARGIN + _PAD, grid.names - 10
+            name = svg.fitting(row.name, width / svg.BOLD, svg.NODE_SIZE)
+            parts.append(svg.text(x, y + (15 if row.note else 22), name, "node-title"))
+            if row.note:
+                parts.append(svg.text(x, y + 30, svg.fitting(row.note, width, svg.SMALL_SIZE), "small"))
+            parts += (_cell(cell, grid.x(column), y, grid.cell) for column, cell in enumerate(row.cells[shown]))
+            y += _CELL_HEIGHT + _GAP
+        y += 4
     sign = "× " if panel.refused else "● "
     y += svg.TEXT_SIZE
     for line in wrapped(f"{sign}{panel.verdict}", room / svg.BOLD, svg.TEXT_SIZE):
@@ -134,25 +149,6 @@ def _panel(panel: panels.DecisionPanel, grid: _Grid, top: int, parts: list[str])
         y += 17
     parts.insert(frame, svg.rect(MARGIN + 0.5, top + 0.5, grid.width - 1, y - top - 1, "socket", round_=8))
     return y
-
-
-def _band(panel: panels.DecisionPanel, first: int, grid: _Grid, y: int, parts: list[str]) -> int:
-    """Draw as many NUMA nodes as stand beside one another, and return where they end."""
-    shown = slice(first, first + grid.columns)
-    required = {node for row in panel.rows for node, cell in zip(panel.nodes, row.cells, strict=True) if cell.required}
-    for column, node in enumerate(panel.nodes[shown]):
-        name = f"{panels.REQUIRED_SIGN} NUMA {node}" if node in required else f"NUMA {node}"
-        parts.append(svg.text(grid.x(column) + grid.cell / 2, y + 12, name, "node-title", anchor="middle"))
-    y += 20
-    for row in panel.rows:
-        x, room = MARGIN + _PAD, grid.names - 10
-        name = svg.fitting(row.name, room / svg.BOLD, svg.NODE_SIZE)
-        parts.append(svg.text(x, y + (15 if row.note else 22), name, "node-title"))
-        if row.note:
-            parts.append(svg.text(x, y + 30, svg.fitting(row.note, room, svg.SMALL_SIZE), "small"))
-        parts += (_cell(cell, grid.x(column), y, grid.cell) for column, cell in enumerate(row.cells[shown]))
-        y += _CELL_HEIGHT + _GAP
-    return y + 4
 
 
 def _cell(cell: panels.DecisionCell, x: int, y: int, width: int) -> str:

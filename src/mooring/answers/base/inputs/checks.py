@@ -343,10 +343,10 @@ def emit_check(check: Check, form: str, to: str) -> None:
 
 def show_errors(check: Check) -> None:
     """Print to standard error why the answer of a check is no, each reason with its place."""
-    for remark in checking.remarks_of(check):
-        if remark.gravity == "error":
-            place = f"{remark.place}: " if remark.place is not None else ""
-            tell(f"error[{remark.code}]: {place}{remark.text}")
+    for one, _ in checking.remarks_of(check):
+        if one.severity == "error":
+            place = f"{one.place}: " if one.place is not None else ""
+            tell(f"error[{one.code}]: {place}{one.message}")
 
 
 def of_another_node(options: NodeOptions, machine: Machine, given: Iterable[Document]) -> Iterator[Finding]:

@@ -211,7 +211,10 @@ def _host(root: Element, cells: Element) -> Description:
             if number in places or number in offline:
                 raise cpu.error(f"CPU {number} is there twice", "id")
             if "core_id" in cpu.attributes:
-                places[number] = _place(cpu, number, cell.required("id"))
+                package, node = cpu.required("socket_id"), cell.required("id")
+                core = min(_list(cpu, "siblings"), default=number)
+                die = cpu.number("die_id")
+                places[number] = DescribedCPU(core, cpu.required("core_id"), package, package, node, die)
             else:
                 offline.append(number)
     ids = [cell.required("id") for cell in cells.all("cell")]
@@ -236,12 +239,6 @@ def _host(root: Element, cells: Element) -> Description:
         architecture="" if arch is None else arch.text.strip(),
         vendor={"Intel": "GenuineIntel", "AMD": "AuthenticAMD"}.get("" if host is None else host.text.strip(), ""),
     )
-
-
-def _place(cpu: Element, number: int, node: int) -> DescribedCPU:
-    package = cpu.required("socket_id")
-    core = min(_list(cpu, "siblings"), default=number)
-    return DescribedCPU(core, cpu.required("core_id"), package, package, node, cpu.number("die_id"))
 
 
 def _list(element: Element, attribute: str) -> CPUSet:
