@@ -348,7 +348,7 @@ def asked(code: int, content: Any) -> httpx2.Client:
     ("code", "content", "uid", "version"),
     [
         (200, NODE, "u", "v1.34.2+k3s1"),
-        *((*one, "", "") for one in ((404, {}), (403, {}), (200, {"status": {}}), (200, []))),
+        *((code, content, "", "") for code, content in UNKNOWN),
     ],
 )
 def test_the_node_object_names_uid_and_version_and_what_cannot_be_read_is_not_known(
