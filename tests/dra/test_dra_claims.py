@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from tests.cli.command import mooring
 from tests.node.nodes import machine
+from tests.values import refusal
 
 from mooring.cluster.dra.cdi import AllocationResult, CDISpecs, PreparedClaim, allocation_of, request_variable
 from mooring.cluster.dra.devices import (
@@ -29,7 +30,6 @@ from mooring.cluster.dra.driver import allocation_for, is_allocated, is_asked_fo
 from mooring.cluster.dra.objects import ClaimableCPUs, PreparedShare
 from mooring.cluster.dra.run import refuse_static_kubelet
 from mooring.engine.core.bits import CPUMask
-from mooring.engine.core.errors import InputError
 from mooring.engine.core.topology import discover_topology
 from mooring.engine.extensions.owners import HeldClaim, HeldShare
 from mooring.inputs.machines.loader import load_machine
@@ -88,8 +88,7 @@ def test_results_of_this_driver_count_with_parameters_for_the_requests_that_they
     ],
 )
 def test_what_cannot_be_prepared_says_why(content: dict[str, Any], words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        read(content)
+    assert words in refusal(read, content)
 
 
 PREPARED = PreparedClaim(
@@ -229,8 +228,7 @@ def test_immediate_allocation_takes_the_group_with_just_enough_left_and_rounds_u
     ids=["nothing", "room", "class", "choice", "selectors", "several", "zero", "constraints"],
 )
 def test_what_only_the_scheduler_can_judge_is_not_allocated(content: dict[str, Any], words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        allocate(content, ClaimableCPUs(0xFF, last=False))
+    assert words in refusal(allocate, content, ClaimableCPUs(0xFF, last=False))
 
 
 def test_who_asks_for_immediate_allocation_names_this_node() -> None:
@@ -267,8 +265,7 @@ def test_a_kubelet_that_gives_cpus_itself_is_refused(tmp_path: Path) -> None:
         state.write_text(text, encoding="utf-8")
         refuse_static_kubelet(tmp_path, "")
     file.write_text("kind: KubeletConfiguration\ncpuManagerPolicy: static\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"kubelet\.yaml"):
-        refuse_static_kubelet(tmp_path, str(file))
+    assert "kubelet.yaml" in refusal(refuse_static_kubelet, tmp_path, str(file))
 
 
 def test_pcie_roots_are_read_from_sysfs(tmp_path: Path) -> None:

@@ -11,19 +11,18 @@ from typing import Any
 import httpx2
 import pytest
 from tests.agent.small_node import CONFIG, INFO
-from tests.values import not_none
+from tests.plans import started_kubelet
+from tests.values import not_none, refusal
 
 from mooring.agent.state import AgentState
 from mooring.agent.status import Snapshot
 from mooring.engine.checkpoint.device_file import HeldDevices, device_text
 from mooring.engine.core.config import MooringConfig
-from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine, PCIDevice
 from mooring.engine.core.pod import Container, Pod, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.devicemanager.state import Device, DeviceState
-from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.start import start_kubelet
+from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.releases.catalog import RELEASES
 from mooring.published.kubelet_source import (
     ASKING,
@@ -128,9 +127,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningKubelet
     root = tmp_path_factory.mktemp("k")
     (root / "device-plugins").mkdir()
     (root / "pod-resources").mkdir()
-    start = start_kubelet(INFO, CONFIG, MooringConfig(), StateTexts())
-    assert isinstance(start, Kubelet)
-    one = RunningKubelet(root, start.with_devices(DeviceState(DEVICES)))
+    one = RunningKubelet(root, started_kubelet(INFO, CONFIG).with_devices(DeviceState(DEVICES)))
     one.write()
     service = serving(one.socket, one)
     one.client = PodResourcesClient(str(one.socket))
@@ -311,8 +308,7 @@ def test_kubelet_that_is_away_is_an_error_in_words(running: RunningKubelet) -> N
 
 @pytest.mark.parametrize("text", ["", "{}", '{"Data":{"PodDeviceEntries":[{"PodUID":1}]}}', "\udcff"])
 def test_record_of_devices_or_answer_that_is_none_is_named(text: str) -> None:
-    with pytest.raises(InputError, match="device-plugins/kubelet_internal_checkpoint: is not a record of devices"):
-        held_devices(text)
+    assert "device-plugins/kubelet_internal_checkpoint: is not a record of devices" in refusal(held_devices, text)
     with pytest.raises(PodResourcesError, match="is no ListPodResourcesResponse"):
         pods_in(b"\xff\xff")
 

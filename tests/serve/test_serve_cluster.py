@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from tests.plans import started_kubelet
 from tests.serve.clusters import CONFIG, HOSTILE, MACHINE, Site, known, pod, served, state
 from tests.values import not_none
 
@@ -22,8 +23,6 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.kubelet.admit import admit
 from mooring.engine.kubelet.events import Offline, Online, after_event
-from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.start import start_on
 from mooring.inputs.machines.compact import parse_compact
 from mooring.monitoring.serve.access import EVERYTHING, Guard, OpenGuard, Viewer
 from mooring.monitoring.serve.cluster_html import TileSheet, exported_cluster, tile
@@ -299,9 +298,8 @@ def test_the_newest_difference_is_shown_to_people_who_may_list_its_pod() -> None
 
 def test_offline_cpus_and_those_kept_for_pods_that_lost_them_are_free_nowhere() -> None:
     cluster, holds = KnownCluster(), pod("holds", 8)
-    kubelet = start_on(MACHINE, CONFIG, MooringConfig(extensions=frozenset({CPU_HOTPLUG})), StateTexts())
-    assert isinstance(kubelet, Kubelet)
-    kubelet, _ = admit(kubelet, holds)
+    hotplug = MooringConfig(extensions=frozenset({CPU_HOTPLUG}))
+    kubelet, _ = admit(started_kubelet(MACHINE.info, CONFIG, hotplug), holds)
     for event in (Offline(CPUSet.parse("1-2,16-31,33-34,48-63")), Online(CPUSet.parse("33-34"))):
         kubelet, _ = after_event(kubelet, event)
     assert CPUSet(kubelet.node.cpu.withheld) == CPUSet.parse("1-2,16-31,33-34,48-63")
@@ -344,8 +342,7 @@ def test_memory_huge_pages_and_devices_are_counted_as_the_managers_and_the_sums_
     )
     cluster = KnownCluster()
     cluster.put_facts("facts", NodeFacts(machine.info, config, MooringConfig()))
-    kubelet = start_on(machine, config, MooringConfig(), StateTexts())
-    assert isinstance(kubelet, Kubelet)
+    kubelet = started_kubelet(machine.info, config)
     devices = {"nvidia.com/gpu": tuple(Device(f"gpu-{number}", (number // 2,)) for number in range(4))}
     held = {"uid": {"main": {"nvidia.com/gpu": frozenset({"gpu-0", "gpu-2"})}}}
     there = (PodKey("team-a", "trainer", "uid"),)
