@@ -223,6 +223,12 @@ def test_outlooks_on_many_nodes_are_those_on_each(standing: str, is_known: bool,
     assert view.outlooks(names, asked, lambda: True) == [view.outlook(name, asked) for name in names]
 
 
+WHAT_HAPPENS = [
+    *("binds", "admits", "shares", "ends", "publishes", "waits", "forgets"),
+    *("assumes", "assumes-shared", "assumes-shared"),
+]
+
+
 @given(st.data())
 @settings(max_examples=40, deadline=None)
 def test_what_was_said_before_any_deltas_is_what_would_be_said_afresh(data: st.DataObject) -> None:
@@ -232,11 +238,14 @@ def test_what_was_said_before_any_deltas_is_what_would_be_said_afresh(data: st.D
     bound: dict[str, str] = {}
     for step in range(1, data.draw(st.integers(2, 12), "steps")):
         name, uid = data.draw(st.sampled_from(names[:3])), f"pod-{step}"
-        what = data.draw(st.sampled_from(["binds", "admits", "shares", "ends", "publishes", "waits", "forgets"]))
-        if what in ("binds", "admits", "shares"):
+        what = data.draw(st.sampled_from(WHAT_HAPPENS))
+        if what in ("binds", "admits", "shares", "assumes", "assumes-shared"):
             pod = guaranteed(uid, data.draw(st.integers(1, 5)))
-            pod = replace(pod, qos=QoS.BURSTABLE) if what == "shares" else pod
-            view.put_pod(Seen(pod, name))
+            pod = replace(pod, qos=QoS.BURSTABLE) if "share" in what else pod
+            if what.startswith("assumes"):
+                view.assume(pod, name)
+            else:
+                view.put_pod(Seen(pod, name))
             bound[uid] = name
             kubelets[name] = kubelets[name].admit(pod)[0] if what == "admits" else kubelets[name]
         elif what == "ends" and bound:

@@ -19,12 +19,13 @@ from mooring.engine.core.pod import Container, Pod
 from mooring.engine.core.topology import Topology
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.devicemanager.state import DeviceState
-from mooring.engine.kubelet.admit import Load, Memo, PodShape, decide, load_of, view_key
+from mooring.engine.kubelet.admit import Load, Memo, PodShape, added, decide, load_of, view_key
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.start import emptied
 from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node import Node
 from mooring.engine.node.providers import Providers
+from mooring.engine.node.resources import pod_requests
 from mooring.explanations.why import ADMITTED, Prediction, check, predicted
 from mooring.published.possible_kubelets import UNJUDGED, UNKNOWN_FACTS, NodeKnowledge, possible_kubelets
 from mooring.published.restored import NodeKind
@@ -81,6 +82,15 @@ class PossibleNodes:
         load = _heaviest(kubelets)
         made = PossibleNode(kind, tuple(views.values()), load)
         return self._made.setdefault((kind.digest, tuple(views), load), made)
+
+    def with_sums(self, outlook: PossibleNode, kind: NodeKind, pod: Pod) -> PossibleNode:
+        """Return the outlook on a node of a kind with one more pod that only adds to the sums."""
+        sums = added(dict(outlook.load.used), pod_requests(pod))
+        checked = kind.settings.reservation.capacity
+        used = tuple(sorted((name, amount) for name, amount in sums.items() if name in checked and amount))
+        load = Load(used, outlook.load.pods + 1)
+        made = PossibleNode(kind, outlook.views, load, merits=outlook.merits)
+        return self._made.setdefault((kind.digest, outlook.views, load), made)
 
     def trouble(self, reason: str) -> PossibleNode:
         """Return the outlook where nothing can be said."""

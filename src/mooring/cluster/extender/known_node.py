@@ -131,11 +131,15 @@ class BoundPod:
     """Whether the newest state names it."""
     given: Given = field(default_factory=dict)
     """What its claims gave it, kept when the claims are gone."""
+    _plain: tuple[Pod, bool] | None = None
+    """The pod, and whether no manager gives it anything."""
 
     @property
     def has_no_place(self) -> bool:
         """Whether it only adds to the sums of the node: its order, and whether it is certain, change nothing."""
-        return not self.named and not self.pod.claims and is_plain(self.pod)
+        if self._plain is None or self._plain[0] is not self.pod:
+            self._plain = self.pod, not self.pod.claims and is_plain(self.pod)
+        return not self.named and self._plain[1]
 
     def is_over(self, now: float, assumed_for: float, settling: float, passed: Rank) -> bool:
         """Tell whether the node has left the pod behind for certain.
@@ -181,6 +185,11 @@ class KnownNode:
         """Have the outlook made again."""
         self.outlook = None
         self.stamp += 1
+
+    @property
+    def only_adds(self) -> bool:
+        """Whether all pods that no state has named only add to the sums of the node."""
+        return all(entry.named or entry.has_no_place for entry in self.pods.values())
 
     def take_state(self, new: PublishedState, state: NodeState | None, *, listed: bool) -> None:
         """Take a published state unless it is older than the known one; a listed state always counts.

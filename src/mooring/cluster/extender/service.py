@@ -18,12 +18,11 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
 
 from mooring.cluster.extender.answers import Answers
 from mooring.cluster.extender.binding import Binder
@@ -40,7 +39,7 @@ from mooring.cluster.extender.wire import (
     request_span,
 )
 from mooring.engine.core.errors import InputError
-from mooring.service.http import JSON, PROMETHEUS, Application, ASGIMessage, ProgramMetrics, Receive, Send
+from mooring.service.http import JSON, Application, ASGIMessage, Page, ProgramMetrics, Receive, Send
 from mooring.service.logs import Traces
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -80,7 +79,7 @@ _JUDGED: Final[Mapping[str, tuple[type[Any], Callable[[Answers, Any], object], C
 """Verb -> what is asked, what answers it, and the answer where there is none."""
 
 
-_Endpoint = Callable[[Request], Awaitable[Response]]
+_Endpoint = Callable[[Receive], Awaitable[Page]]
 
 
 class ExtenderMetrics(ProgramMetrics):
@@ -165,7 +164,7 @@ class Service:
         open_to_all = {
             ("GET", "/healthz"): _page(lambda: _probed(hang())),
             ("GET", "/readyz"): _page(lambda: _probed(hang() or problem())),
-            ("GET", "/metrics"): _page(lambda: Response(metrics.numbers(), media_type=PROMETHEUS)),
+            ("GET", "/metrics"): _page(metrics.page),
         }
         self.health = _application(open_to_all)
         self.webhook = _application(
@@ -197,22 +196,23 @@ class Service:
     def _verb(self, verb: str, answer: Callable[[bytes, float], Awaitable[object]]) -> _Endpoint:
         turns = self._turns[verb == REVIEW]
 
-        async def endpoint(request: Request) -> Response:
+        async def endpoint(receive: Receive) -> Page:
             began = self._clock()
             try:
-                async with asyncio.timeout(0 if verb == REVIEW else self._options.request_time * _TURN):
+                patience = 0 if verb == REVIEW else self._options.request_time * _TURN
+                async with asyncio.timeout(patience) if turns.locked() else nullcontext():
                     await turns.acquire()
             except TimeoutError:
                 return self._refused(verb, 503, "too many requests are under way")
             try:
                 async with asyncio.timeout(self._options.request_time):
-                    body = await self._body(request)
+                    body = await self._body(receive)
                 found = await answer(body, began + self._options.request_time * _RESERVE)
             except _TooLargeError:
                 return self._refused(verb, 413, f"the body has more than {self._options.largest_body} bytes")
             except InputError as error:
                 return self._refused(verb, 400, str(error))
-            except (TimeoutError, ClientDisconnect):
+            except TimeoutError:
                 return self._refused(verb, 408, "the body did not arrive in time")
             finally:
                 turns.release()
@@ -220,17 +220,20 @@ class Service:
             self._metrics.requests.labels(verb, "200").inc()
             if self._traces is not None and verb != REVIEW:
                 self._traces.record(request_span(verb, body, found, began, self._clock()))
-            return Response(msgspec.json.encode(found), media_type=JSON)
+            return Page(msgspec.json.encode(found), JSON)
 
         return endpoint
 
-    async def _body(self, request: Request) -> bytes:
-        parts, size = [], 0
-        async for part in request.stream():
-            size += len(part)
+    async def _body(self, receive: Receive) -> bytes:
+        parts, size, is_whole = list[bytes](), 0, False
+        while not is_whole:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise TimeoutError
+            parts.append(message.get("body", b""))
+            size, is_whole = size + len(parts[-1]), not message.get("more_body", False)
             if size > self._options.largest_body:
                 raise _TooLargeError
-            parts.append(part)
         return b"".join(parts)
 
     async def _judge(self, verb: str, body: bytes, until: float) -> object:
@@ -294,17 +297,15 @@ class Service:
         done, _ = await asyncio.wait([future], timeout=max(until - self._clock(), 0) + self._options.request_time * 0.2)
         return future.result() if done else late
 
-    def _refused(self, verb: str, status: int, problem: str) -> Response:
+    def _refused(self, verb: str, status: int, problem: str) -> Page:
         self._metrics.requests.labels(verb, str(status)).inc()
-        # A client that is too slow is cut off; what others still send is read, so that they see the answer.
-        headers = {"Connection": "close"} if status == 408 else None
-        return Response(msgspec.json.encode({"error": problem}), status, headers, JSON)
+        return Page(msgspec.json.encode({"error": problem}), JSON, HTTPStatus(status))
 
 
-def _page(answer: Callable[[], Response]) -> _Endpoint:
+def _page(answer: Callable[[], Page]) -> _Endpoint:
     """Return the endpoint of a page, which no request waits for."""
 
-    async def endpoint(_request: Request) -> Response:
+    async def endpoint(_receive: Receive) -> Page:
         return answer()
 
     return endpoint
@@ -317,16 +318,22 @@ def _application(endpoints: Mapping[tuple[str, str], _Endpoint]) -> Application:
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         endpoint = endpoints.get((method, scope["path"]))
         if endpoint is not None:
-            response = await endpoint(Request(scope, receive))
+            page = await endpoint(receive)
         elif any(path == scope["path"] for _, path in endpoints):
-            response = Response("Method Not Allowed", 405, media_type="text/plain")
+            page = Page(b"Method Not Allowed", status=HTTPStatus.METHOD_NOT_ALLOWED)
         else:
-            response = Response("Not Found", 404, media_type="text/plain")
-        await response(scope, receive, send)
+            page = Page(b"Not Found", status=HTTPStatus.NOT_FOUND)
+        headers = [(b"content-length", b"%d" % len(page.body)), (b"content-type", page.content_type.encode())]
+        if page.status == HTTPStatus.REQUEST_TIMEOUT:
+            # A client that is too slow is cut off; what others still send is read, so that they see the answer.
+            headers.append((b"connection", b"close"))
+        await send({"type": "http.response.start", "status": page.status, "headers": headers})
+        await send({"type": "http.response.body", "body": page.body})
 
     return app
 
 
-def _probed(problem: str) -> Response:
+def _probed(problem: str) -> Page:
     """Return the answer to a probe."""
-    return Response(f"{problem or 'ok'}\n", 503 if problem else 200, media_type="text/plain")
+    status = HTTPStatus.SERVICE_UNAVAILABLE if problem else HTTPStatus.OK
+    return Page(f"{problem or 'ok'}\n".encode(), status=status)

@@ -173,7 +173,11 @@ class ClusterView:
     def assume(self, pod: Pod, name: str) -> None:
         """Count a pod as bound from now on, before the request to the API server; its outcome is still open."""
         with self._lock:
+            node, is_new = self._node(name), pod.uid not in self._pods.bound
+            before = node.outlook
             self._pods.assume(pod, name)
+            if is_new and node.outlook is None and node.only_adds and before is not None and before.kind is not None:
+                node.outlook = self._outlooks.with_sums(before, before.kind, pod)
         self.outlook(name)
 
     def bound(self, uid: str, name: str) -> None:
