@@ -169,6 +169,16 @@ def test_a_damaged_file_counts_as_none(tmp_path: Path, text: str) -> None:
     assert [*specs.all()] == []
 
 
+def test_what_a_killed_driver_left_half_written_goes_with_the_next_start(tmp_path: Path) -> None:
+    specs = CDISpecs(tmp_path, DRIVER)
+    specs.write(PREPARED, NODE, ATTRIBUTES)
+    whole = sorted(tmp_path.rglob("*"))
+    (tmp_path / f".{specs.path('v').name}.4711-1").write_text("{", encoding="utf-8")
+    (specs.files("v") / "r").mkdir(parents=True)
+    specs.tidy()
+    assert sorted(tmp_path.rglob("*")) == whole
+
+
 def test_several_devices_of_a_request_are_one_list_for_the_program(tmp_path: Path) -> None:
     given = (PreparedShare("r", "numa0", "1", "A"), PreparedShare("r", "numa1", "4-5", "B"))
     specs = CDISpecs(tmp_path, DRIVER)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import grpc
@@ -14,6 +16,7 @@ from tests.agent.nri.runtime_side import RuntimeSide
 from tests.agent.whole_agent import Node, start, until
 from tests.e2e.folders import short_folder
 
+from mooring.cluster.dra import driver as driver_module
 from mooring.cluster.dra.cdi import CDISpecs
 from mooring.cluster.dra.devices import Grouping, SlicePublisher
 from mooring.cluster.dra.driver import Driver, Reconciler
@@ -307,6 +310,26 @@ def test_a_claim_is_prepared_once_and_given_back(place: ClaimNode) -> None:
         assert [one.share_id for one in answer.devices] == ["s-1", "s-2"]
         assert len({one.cdi_device_ids[0] for one in answer.devices}) == 1
         assert place.claims() == {"d": "4-6"}
+
+
+def test_a_call_that_waits_long_for_another_does_nothing(place: ClaimNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.objects.add("c", result("numa1", 2))
+    monkeypatch.setattr(driver_module, "_WAITING", 0.05)
+    began, may_go_on, write = Event(), Event(), CDISpecs.write
+
+    def slow(*given: Any) -> None:
+        began.set()
+        may_go_on.wait(30.0)
+        write(*given)
+
+    monkeypatch.setattr(CDISpecs, "write", slow)
+    with place.driver() as kubelet, ThreadPoolExecutor(1) as pool:
+        first = pool.submit(kubelet.prepare, "c")
+        assert began.wait(30.0)
+        assert kubelet.unprepare("c") == "the driver is busy with other claims"
+        may_go_on.set()
+        assert first.result().error == ""
+        assert place.claims() == {"c": "4-5"}
 
 
 def test_a_claim_that_cannot_be_had_says_why_and_leaves_nothing(place: ClaimNode) -> None:

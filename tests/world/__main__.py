@@ -9,17 +9,18 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
-from tests.world.living import LifeEnd
+from tests.world.living import Life, LifeEnd
 from tests.world.seams import install
 from tests.world.smallest import command, place, smallest
 
 
 def main() -> int:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--world", choices=("node", "wire", "cluster"), default="node")
+    parser.add_argument("--world", choices=("node", "wire", "cluster", "claims"), default="node")
     parser.add_argument("--lives", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--steps", type=int, default=0)
@@ -43,7 +44,7 @@ def main() -> int:
 
 
 def _lived(asked: argparse.Namespace, root: Path) -> int:
-    from tests.world import cluster, cluster_lives, defects, lives  # noqa: PLC0415 - Mooring is imported behind the seams
+    from tests.world import claims_lives, cluster, cluster_lives, defects, lives  # noqa: PLC0415 - Mooring is imported behind the seams
 
     if asked.world == "cluster":
         cluster.shorten()
@@ -51,7 +52,12 @@ def _lived(asked: argparse.Namespace, root: Path) -> int:
         defects.put_back(asked.defect)
 
     def live(seed: int, steps: int, left_out: frozenset[str]) -> LifeEnd:
-        kinds = {"node": lives.NodeLife, "wire": lives.WireLife, "cluster": cluster_lives.ClusterLife}
+        kinds: dict[str, Callable[[Path, int, int, frozenset[str]], Life]] = {
+            "node": lives.NodeLife,
+            "wire": lives.WireLife,
+            "cluster": cluster_lives.ClusterLife,
+            "claims": claims_lives.ClaimsLife,
+        }
         return kinds[asked.world](root, seed, steps, left_out).run()
 
     left_out = frozenset(one for one in asked.without.split(",") if one)

@@ -151,9 +151,12 @@ class APIServer:
         if request.method == "PATCH":
             before = self.objects[path].get(names[0], {})
             after = {**before, **content, "metadata": {**before.get("metadata", {}), **content["metadata"]}}
+            if names[-1] == "status":
+                after["status"] = {**before.get("status", {}), **content["status"]}
             if after != before:
                 self.put(path, after)
-        elif names:
+            return httpx2.Response(201, json=self.objects[path][names[0]])
+        if names:
             self._bind(names[0], content)
         else:
             if content["metadata"]["name"] in self.objects[path]:
@@ -168,7 +171,7 @@ class APIServer:
 
     def _listed(self, path: str, query: Any) -> dict[str, Any]:
         version, place, items = str(self.version), 0, [*self.objects[path].values()]
-        if node := query.get("fieldSelector", "").removeprefix("spec.nodeName="):
+        if node := query.get("fieldSelector", "").rpartition("spec.nodeName=")[2]:
             items = [one for one in items if one["spec"].get("nodeName") == node]
         if token := query.get("continue", ""):
             # The rest as it was when the first page was read; what came since is in the watch.

@@ -39,17 +39,19 @@ KINDS = {
         reserved_system_cpus="0,8",
     ),
 }
+LOOKS, RARE_LOOKS = 0.5, 2.0
+"""Seconds between two looks at what has changed, and where nothing has gone wrong for long."""
 _PAUSES = (0.1, 1.0, 4.0)
 """Seconds until the scheduler tries again for a pod that waits."""
+_BACKOFF = 10.0
+"""The same where nothing has gone wrong for long: most of these questions have the answer of the last one."""
 _PATIENCE = 5.0
 """Seconds for which the scheduler waits for an extender."""
 
 
 def shorten() -> None:
     """Set what is constant in the product, for the rest of this process, as suits a world."""
-    # Looks at what has changed are most of the work of a world in which almost always nothing has.
-    setattr(extender_module, "_LOOK_PERIOD", 0.5)  # noqa: B010 - a constant
-    setattr(publisher, "LOOKING", 0.5)  # noqa: B010 - a constant
+    look_every(LOOKS)
     # So small that facts are dropped before the state comes that refers to them.
     setattr(restored, "_MOST_SPARE", restored._KIND_SIZE + 20 * restored._CORE_SIZE)  # noqa: B010, SLF001 - a constant
     # The collector is this process's.
@@ -57,6 +59,12 @@ def shorten() -> None:
     # A thread may stand still anywhere; here others must not go on as if it did not count yet.
     assume = ClusterView.assume
     setattr(ClusterView, "assume", lambda view, pod, node: _late(view, pod, node, assume))  # noqa: B010 - a seam
+
+
+def look_every(seconds: float) -> None:
+    """Set when extenders and publishers look at what has changed: most of the work where almost always nothing has."""
+    setattr(extender_module, "_LOOK_PERIOD", seconds)  # noqa: B010 - a constant
+    setattr(publisher, "LOOKING", seconds)  # noqa: B010 - a constant
 
 
 def _late(view: ClusterView, pod: Pod, node: str, assume: Callable[[ClusterView, Pod, str], None]) -> None:
@@ -302,7 +310,8 @@ class Scheduler:
         name = pod["metadata"]["name"]
         if name in self._busy or self._threads.now < self._next.get(name, 0.0):
             return
-        self._next[name] = self._threads.now + self._numbers.choice(_PAUSES)
+        is_quiet = self._server.faults.is_quiet
+        self._next[name] = self._threads.now + (_BACKOFF if is_quiet else self._numbers.choice(_PAUSES))
         question = json.dumps({"Pod": pod, "NodeNames": self._nodes}).encode()
         found = self.ask("/filter", question)
         if not found or found["Error"]:

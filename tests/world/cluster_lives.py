@@ -259,9 +259,12 @@ class ClusterLife(Life):
             replica.way.is_barred = False
         for machine in self.machines.values():
             machine.slow = 0.0
-        for _ in range(_QUIET // 5):
+        for number in range(_QUIET // 5):
+            if number == 2:
+                cluster.look_every(cluster.RARE_LOOKS)
             self.before_step()
             self.threads.sleep(5.0)
+        cluster.look_every(cluster.LOOKS)
         self.look()
         for text in self._problems():
             self.hold(False, text)
@@ -345,14 +348,14 @@ class ClusterLife(Life):
         self.faults.is_quiet = True
         for one in self.processes:
             one.stop.set()
-            self.hold(self.threads.wait(partial(_has_ended, one), 30.0), f"{one.name} does not end")
+            self.hold(self.threads.wait(partial(has_ended, one), 30.0), f"{one.name} does not end")
         self.look()
         holder = self.server.objects[LEASE]["extender"]["spec"].get("holderIdentity")
         self.hold(not holder, f"the Lease is left to {str(holder).partition('_')[0]}")
         self.say("end")
 
 
-def _has_ended(process: Process) -> bool:
+def has_ended(process: Process) -> bool:
     return process.task is None or process.task.is_over
 
 

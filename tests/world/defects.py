@@ -17,6 +17,9 @@ from mooring.agent.nri.session import Session
 from mooring.agent.reactor.hotplug import is_news
 from mooring.agent.state_holder import StateHolder
 from mooring.agent.store import JournalFile, Store
+from mooring.cluster.dra import driver
+from mooring.cluster.dra.cdi import CDISpecs
+from mooring.cluster.dra.driver import Driver
 from mooring.cluster.extender.binding import Binder, ClusterPodAPI
 from mooring.cluster.extender.known_node import BoundPod, KnownNode
 from mooring.cluster.extender.pods import ClusterPods
@@ -167,8 +170,19 @@ CLUSTER_DEFECTS: dict[str, tuple[object, str, object]] = {
 """Of extender and publisher."""
 
 
+CLAIMS_DEFECTS: dict[str, tuple[object, str, object]] = {
+    "half files of a killed driver stay": (CDISpecs, "tidy", _nothing),
+    "unprepared claims keep their files": (CDISpecs, "remove", _nothing),
+    "calls that the kubelet gave up are done": (driver, "_WAITING", -1),
+    "claims that the agent lost are not given again": (Driver, "restore", _nothing),
+    "CPUs of deleted claims are not released": (driver, "_SWEEP_PERIOD", 1e9),
+    "a driver forgets what it has prepared": (CDISpecs, "all", lambda _self: iter(())),
+}
+"""Of the driver of claims."""
+
+
 def put_back(name: str) -> None:
     """Bring a defect back into this process."""
-    where, what, instead = {**DEFECTS, **WIRE_DEFECTS, **CLUSTER_DEFECTS}[name]
+    where, what, instead = {**DEFECTS, **WIRE_DEFECTS, **CLUSTER_DEFECTS, **CLAIMS_DEFECTS}[name]
     getattr(where, what)  # a defect of something that has another name by now would be none
     setattr(where, what, instead)

@@ -9,15 +9,18 @@ from tests.world.files import RATES, WIRE_RATES
 from tests.world.kernel import ALL
 from tests.world.laws import problems
 from tests.world.living import BrokenLawError, Life
-from tests.world.node import KINDS, Node, WatchedStore, Wire
+from tests.world.node import KINDS, PERIOD, Node, WatchedStore, Wire
 
 from mooring.agent.nri.types import LinuxResources
 from mooring.agent.store import Store
 from mooring.engine.core.bits import list_text
 from mooring.engine.node.hotplug import known_cpus
 
-_QUIET = 75
-"""Seconds without faults after which everything is as decided: more than retries, checks and silent runtimes take."""
+_QUIET = (0.5,) * 12 + (3.0,) * 23
+"""Seconds without faults after which everything is as decided: more than retries, checks and silent runtimes take.
+
+Between them others do their part. An agent that looks rarely comes to rest too: most looks would find nothing.
+"""
 _BUDGET = 0.5
 
 
@@ -196,21 +199,24 @@ class NodeLife(Life):
         faults = self.node.faults
         faults.is_quiet = True
         self.threads.wait(lambda: not self.node.files.hanging)
-        for _ in range(_QUIET):
-            self.before_step()
-            self.threads.sleep(1.0)
+        self._rest_quietly()
         if self.node.program is None or not self.node.program.alive:
             self.node.kill()
             self.start()
-            for _ in range(_QUIET):
-                self.before_step()
-                self.threads.sleep(1.0)
+            self._rest_quietly()
+        self.node.period = PERIOD
         self.node.have_one_reply()
         self.threads.sleep(3.0)
         self.look()
         for problem in problems(self.node, self.kind):
             raise BrokenLawError(problem)
         faults.is_quiet = False
+
+    def _rest_quietly(self) -> None:
+        for seconds in _QUIET:
+            self.before_step()
+            self.node.period = seconds
+            self.threads.sleep(seconds)
 
     def end(self) -> None:
         """End all pods, then the agent: nothing stays behind."""

@@ -231,6 +231,8 @@ class Node:
     boots: int = 0
     slowest: float = 0.0
     """Seconds of the slowest answer, over connections that were not slow themselves."""
+    period: float = PERIOD
+    """Seconds between two looks of the agent."""
 
     def __post_init__(self) -> None:
         self.disk = Disk(self.root / "state")
@@ -273,7 +275,7 @@ class Node:
             agent.start()
             try:
                 while not agent.is_over:
-                    self.threads.sleep(PERIOD)
+                    self.threads.sleep(self.period)
                     if self.ends is program:
                         return
                     agent.reconcile()
@@ -320,6 +322,14 @@ class Node:
         (self.root / "assigned").mkdir()
         self._boot()
 
+    def forget(self) -> None:
+        """Kill the agent and remove its state."""
+        self.kill()
+        for file in self.disk.folder.iterdir():
+            file.unlink()
+        self.disk.settle()
+        WatchedStore.readable = []
+
     def _boot(self) -> None:
         self.boots += 1
         daemon.BOOT_ID = self.root / "boot_id"
@@ -333,7 +343,7 @@ class Node:
         return Startup(configuration, lambda: configuration, machine, cgroups, "edge-7", root)
 
     def _text(self) -> str:
-        kubelet, agent = KINDS[self.kind]
+        kubelet, agent = KINDS.get(self.kind, (PLAIN, f"claimsSocket: {self.root}/run/claims.sock"))
         return CONFIGURATION.format(
             folder=self.root, kubelet=kubelet, agent=agent, closed="true" if self.is_closed else "false"
         )

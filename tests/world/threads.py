@@ -28,6 +28,11 @@ class StuckError(Exception):
     """No thread of the world can go on, and none waits for the clock."""
 
 
+def _never() -> bool:
+    """Tell that what a thread waits for is the clock alone."""
+    return False
+
+
 def _held() -> Any:
     """Return what a thread waits for that does not run."""
     lock = threading.Lock()
@@ -122,7 +127,8 @@ class Threads:
 
     def step(self) -> None:
         """Let others run, perhaps; to be called at whatever a thread does to the outside."""
-        task = self.task
+        task = self.current
+        assert task is not None
         if task.program.is_dead:
             raise KilledTaskError
         self.now += 0.00001
@@ -140,7 +146,7 @@ class Threads:
         return is_ready()
 
     def sleep(self, seconds: float) -> None:
-        self.wait(lambda: False, seconds)
+        self.wait(_never, seconds)
 
     def kill(self, program: Program) -> None:
         """End a program at once; returns when none of its threads is left."""
@@ -164,21 +170,30 @@ class Threads:
         while True:
             now, able = self.now, []
             for one in self.tasks:
-                program, is_ready, deadline = one.program, one.is_ready, one.deadline
-                if program.is_dead or (
-                    program.paused <= now
-                    and (is_ready is None or (deadline is not None and deadline <= now) or is_ready())
+                program = one.program
+                if program.paused > now and not program.is_dead:
+                    continue
+                is_ready, deadline = one.is_ready, one.deadline
+                if (
+                    is_ready is None
+                    or (deadline is not None and deadline <= now)
+                    or program.is_dead
+                    or (is_ready is not _never and is_ready())
                 ):
                     able.append(one)
             if able:
                 self.current = able[0] if len(able) == 1 else self._random.choice(able)
                 return self.current
-            waiting = [one for one in self.tasks if one.deadline is not None or one.program.paused > now]
+            waiting = []
+            for one in self.tasks:
+                deadline, paused = one.deadline, one.program.paused
+                if deadline is not None or paused > now:
+                    waiting.append(paused if deadline is None or deadline < paused else deadline)
             if not waiting:
                 self.stuck = ", ".join(one.name for one in self.tasks)
                 self.current = self._entered
                 return self._entered
-            self.now = max(now, min(max(one.deadline or 0.0, one.program.paused) for one in waiting))
+            self.now = max(now, min(waiting))
 
 
 class Current:
@@ -345,7 +360,8 @@ class StandIn(types.ModuleType):
         self.__dict__.update(names)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._module, name)
+        found = self.__dict__[name] = getattr(self._module, name)
+        return found
 
 
 TIME = StandIn(

@@ -184,6 +184,15 @@ class CDISpecs:
         self.path(uid).unlink(missing_ok=True)
         shutil.rmtree(self.files(uid), ignore_errors=True)
 
+    def tidy(self) -> None:
+        """Remove what a driver that was killed in the middle of a write left behind: no claim ever has it removed."""
+        with suppress(OSError):
+            for left in self.folder.glob(f".{self.driver}-*"):
+                left.unlink()
+        for left in self.folder.glob(f"{self.driver}-*"):
+            if left.is_dir() and not Path(f"{left}.json").exists():
+                shutil.rmtree(left, ignore_errors=True)
+
 
 def specification(prepared: PreparedClaim, driver: str, files: Path, metadata: str) -> dict[str, Any]:
     """Return the content of a file: a device for each request and device of the claim, with variables and mounts.

@@ -12,7 +12,8 @@ The CPUs stay the claim's until it is deleted.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from threading import Lock
 from typing import Any, Final
 
@@ -29,6 +30,9 @@ from mooring.engine.core.topology import Topology, discover_topology
 from mooring.service.apiserver import ClusterError
 from mooring.service.messages import ClaimMessage, DeviceMessage, ShareMessage
 
+_WAITING: Final = 10.0
+"""Seconds that a call waits for others; with what it asks then it ends before the kubelet's patience of 45 does."""
+
 
 class Driver:
     """Prepares claims of one node; usable from any thread."""
@@ -44,6 +48,7 @@ class Driver:
         self.name, self.node = publisher.driver, publisher.node
         self.objects, self.log = publisher.objects, publisher.log
         self.agent, self.specs, self.publisher = agent, specs, publisher
+        specs.tidy()
         self._lock = Lock()
         self._topology: Topology | None = None
         self._attributes: dict[str, dict[str, Any]] = {}
@@ -56,7 +61,7 @@ class Driver:
             ClusterError: the API server does not answer, and the claim was not prepared before.
             InputError: the claim is another one, or is not allocated here.
         """
-        with self._lock:
+        with self._alone():
             before = self.specs.read(claim.uid)
             allocated = self._allocation(claim, before)
             prepared = self.given(allocated, before)
@@ -92,7 +97,7 @@ class Driver:
         Raises:
             ClaimsError: the agent does not answer.
         """
-        with self._lock:
+        with self._alone():
             self.agent.unprepare(claim.uid)
             self.specs.remove(claim.uid)
         self.log.info("claim unprepared", claim=f"{claim.namespace}/{claim.name}")
@@ -106,7 +111,7 @@ class Driver:
         for prepared in self.specs.all():
             if prepared.uid in _held(self.agent.node()):
                 continue
-            with self._lock:
+            with self._alone():
                 known = self.specs.read(prepared.uid)
                 if known is None:
                     continue
@@ -114,6 +119,16 @@ class Driver:
                 if again != known:
                     self.specs.write(again, self.node, self._attributes)
             self.log.warning("claim restored at the agent", claim=f"{again.namespace}/{again.name}")
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep other calls out. One that has waited long does nothing: the kubelet may have given it up, and more."""
+        if not self._lock.acquire(timeout=_WAITING):
+            raise ClaimsError("the driver is busy with other claims")
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     def _allocation(self, claim: ClaimMessage, before: PreparedClaim | None) -> PreparedClaim:
         """Return the allocation; without an API server, the one with which the claim was prepared."""
