@@ -385,6 +385,8 @@ def _written(folder: Path, count: int) -> dict[str, str]:
         ("plan -f REFUSED", 5_000, GB // 2, 300),
         ("plan -o json -f REFUSED", 5_000, GB // 2, 300),
         ("plan -o json -f PINNED --config PINNING", 3_000, GB // 2, 120),
+        ("plan -o html -f PODS", 8_000, GB, 60),
+        ("whatif -o json --set topologyManagerPolicy=restricted -f PINNED --config PINNING", 1_500, GB // 2, 60),
         ("explain -f PODS web-000000", 10_000, GB, 120),
         ("whatif --set topologyManagerPolicy=restricted -f PODS", 5_000, GB, 120),
         ("capacity --active PODS -f ONE", 2_000, GB, 120),

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import yaml
 from msgspec import to_builtins
@@ -64,7 +64,8 @@ MACHINE_FORMS = {
     f"plan {' '.join(PODS)}": ("", "json", "html"),
     "show": ("", "svg", "html"),
 }
-Words = Sequence[str | Path]
+Words: TypeAlias = Sequence[str | Path]
+Forms: TypeAlias = Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ def documents(file: Path) -> list[Any]:
     return found if all(isinstance(one, dict) for one in found) else [text]
 
 
-def formed(forms: Mapping[str, Sequence[str]], *words: str | Path) -> list[Words]:
+def formed(forms: Forms, *words: str | Path) -> list[Words]:
     return [(*verb.split(), *words, *(("-o", form) if form else ())) for verb, found in forms.items() for form in found]
 
 
@@ -118,14 +119,14 @@ def _node(folder: Path) -> tuple[str | Path, ...]:
 def _pods(folder: Path, _one: Path) -> Iterator[Kind]:
     node = _node(folder)
 
-    def about(name: str, found: list[Any], forms: Mapping[str, Sequence[str]], *words: str | Path) -> Kind:
+    def about(name: str, found: list[Any], forms: Forms, *words: str | Path) -> Kind:
         file = folder / f"{name}.yaml"
         return Kind(name, file, found, formed(forms, "-f", file, *(words or node)))
 
     yield about("pods", documents(EXAMPLES / "pods.yaml")[:3], FORMS)
     running = folder / "running.yaml"
     items = [{**pod(name), "status": {"phase": "Running", "message": "m", "reason": "r"}} for name in ("x", "y")]
-    asked = {f"plan {' '.join(PODS)}": ("", "json", "html"), "resize shop/x --cpu 2": ("", "wide", "json")}
+    asked: Forms = {f"plan {' '.join(PODS)}": ("", "json", "html"), "resize shop/x --cpu 2": ("", "wide", "json")}
     commands = formed(asked, "--active", running, *node)
     commands += formed({"doctor": ("", "json")}, "--state", folder, "--active", running, *node)
     yield Kind("running pods", running, [{"apiVersion": "v1", "kind": "List", "items": items}], commands)
@@ -158,7 +159,7 @@ def _configurations(folder: Path, one: Path) -> Iterator[Kind]:
     yield Kind("devices", devices, documents(EXAMPLES / "devices" / "kubelet.yaml"), formed(FORMS, *beside))
     for number, listed in enumerate((ALLOCATABLE, HELD)):
         file = folder / f"listed-{number}.json"
-        words = ("-f", one, *MACHINE, "--config", file)
+        words: Words = ("-f", one, *MACHINE, "--config", file)
         yield Kind("listed devices", file, [listed], formed({"plan": ("", "json")}, *words))
     plugins = folder / "plugins.yaml"
     words = ("-f", EXAMPLES / "plugins" / "spread-pods.yaml", "--config", plugins, *MACHINE)
@@ -169,7 +170,7 @@ def _configurations(folder: Path, one: Path) -> Iterator[Kind]:
     given |= {name: [text] for name, (text, _) in GIVEN.items()}
     for name, found in given.items():
         file = folder / f"given-{name}"
-        asked = {"plan": ("", "json", "html"), "compare --vary topology-policy": ("",)}
+        asked: Forms = {"plan": ("", "json", "html"), "compare --vary topology-policy": ("",)}
         yield Kind("given configuration", file, found, formed(asked, "-f", one, *MACHINE, "--config", file))
 
 
@@ -199,7 +200,7 @@ def _archive(folder: Path, one: Path) -> Iterator[Kind]:
     node = folder / "node"
     shutil.copytree(EXAMPLES / "node", node)
     healed = f"heal --dry-run --kubelet-version 1.37 --machine {node} --state {node}/kubelet"
-    asked = {
+    asked: Forms = {
         "doctor": ("", "json"),
         "doctor --lint": ("", "json"),
         "migrate": ("", "json"),
@@ -271,9 +272,9 @@ def _clusters(folder: Path, one: Path) -> Iterator[Kind]:
     happening = documents(EXAMPLES / "fleet" / "upgrade-day.yaml")
     yield Kind("events", events, happening, formed(forms, *shipped, *trained, "--events", events))
     checked = ("compare", "-f", EXAMPLES / "ci-check" / "manifests", "--cluster", types, "--alone")
-    outputs = ((), *(("-o", form) for form in ("markdown", "json", "sarif", "junit")))
+    outputs: list[Words] = [(), *(("-o", form) for form in ("markdown", "json", "sarif", "junit"))]
     shutil.copy(EXAMPLES / "ci-check" / "kubelet.yaml", folder)
-    checks = [(*checked, *form) for form in outputs]
+    checks: list[Words] = [(*checked, *form) for form in outputs]
     yield Kind("node types", types, documents(EXAMPLES / "ci-check" / "node-types.yaml"), checks)
 
 
@@ -294,7 +295,12 @@ def _published(folder: Path, one: Path) -> Iterator[Kind]:
         plural = {"NodeFacts": "nodefacts", "NodeState": "nodestates"}.get(item["kind"])
         if plural:
             files[f"{plural}.mooring.dev-{item['metadata']['name']}-json"] = item
-    asked = {"show": ("", "svg", "html"), f"plan -f {one}": ("", "json"), "doctor": ("",), "topology": ("", "json")}
+    asked: Forms = {
+        "show": ("", "svg", "html"),
+        f"plan -f {one}": ("", "json"),
+        "doctor": ("",),
+        "topology": ("", "json"),
+    }
     for file, document in files.items():
         (folder / file).write_text(json.dumps(document), encoding="utf-8")
     for file, document in files.items():

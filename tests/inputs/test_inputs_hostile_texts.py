@@ -166,9 +166,10 @@ def problems(answered: Answered, words: Words) -> Iterator[str]:
     refused = [line for line in answered.err.splitlines() if not re.match(r"(warning|note)(\[|: )", line)]
     if answered.code == 2 and (len(refused) != 1 or answered.out):
         yield f"a refusal in {len(refused)} lines"
-    if (answered.out.lstrip().startswith("<") or "markdown" in words) and (
-        "<img src=x" in answered.out or "onerror=P></script" in answered.out
-    ):
+    # A fenced block of Markdown is text
+    shown = re.sub(r"^(```+)$.*?^\1$", "", answered.out, flags=re.MULTILINE | re.DOTALL)
+    is_marked_up = shown.lstrip().startswith("<") or "markdown" in words
+    if is_marked_up and ("<img src=x" in shown or "onerror=P></script" in shown):
         yield "markup"
     try:
         lines = [line for text in strings(json.loads(answered.out)) for line in text.splitlines()]

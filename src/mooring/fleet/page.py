@@ -238,7 +238,7 @@ def _pictures(result: Simulation, history: NodeHistory, states: Iterable[SharedS
         group = groups[state.key]
         plan = Plan(group.machine, (), state.kubelet, state.kubelet, ())
         owners = []
-        for owner in owners_of(plan, state.kubelet):
+        for owner in owners_of({}, state.kubelet):
             kind, _, count = owner.uid.partition(".")
             _, slash, container = owner.label.partition("/")
             label = f"{names.get(kind, 'pod')} #{int(count or 0) + 1}"

@@ -12,6 +12,7 @@ from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.moment import Moment
+from mooring.engine.core.pod import Pod
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.extensions.owners import state_owner
 from mooring.engine.kubelet.kubelet import Kubelet, free_cpus, reserved_cpus
@@ -74,7 +75,7 @@ def plan_view(
         plan.machine,
         owners=[
             replace(owner, hypothetical=owner.uid in hypothetical)
-            for owner in (owners_of(plan, kubelet) if owners is None else owners)
+            for owner in (owners_of(rows.asked_pods(plan), kubelet) if owners is None else owners)
         ],
         pools=replace(pools_of(kubelet), others=also),
         memory={
@@ -109,13 +110,12 @@ def pools_of(kubelet: Kubelet) -> Pools:
     return Pools(reserved_cpus(kubelet), CPUSet(kubelet.node.cpu.default), free_cpus(kubelet), offline)
 
 
-def owners_of(plan: Plan, kubelet: Kubelet) -> Iterator[CPUOwner]:
+def owners_of(asked: Mapping[str, Pod], kubelet: Kubelet) -> Iterator[CPUOwner]:
     """Yield the holders of CPUs and devices: of a pod first what it holds as a whole, then its containers in order."""
-    pods = rows.named_pods(plan, kubelet)
-    state, memory, devices = kubelet.node.cpu, kubelet.node.memory, rows.devices_by_holder(plan, kubelet)
+    state, memory, devices = kubelet.node.cpu, kubelet.node.memory, rows.devices_by_holder(asked, kubelet)
     for uid in dict.fromkeys([*state.pods, *state.assignments, *kubelet.node.providers.devices.held]):
         root = state_owner(uid).root
-        pod = pods.get(root)
+        pod = asked.get(root) or kubelet.node.active.get(root)
         held = state.assignments.get(uid, {})
         name = f"{pod.namespace}/{pod.name}" if pod is not None else root
         if uid in state.pods:
@@ -141,7 +141,9 @@ def device_views(plan: Plan, kubelet: Kubelet) -> tuple[DeviceView, ...]:
         plan: that names the pods.
         kubelet: at the time to show.
     """
-    offered = _offered(kubelet.node.providers.devices.devices, plan.machine, rows.device_holders(plan, kubelet))
+    offered = _offered(
+        kubelet.node.providers.devices.devices, plan.machine, rows.device_holders(rows.asked_pods(plan), kubelet)
+    )
     return offered or machine_devices(plan.machine)
 
 

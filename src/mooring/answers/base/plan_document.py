@@ -225,22 +225,34 @@ def plan_document(plan: AnyPlan, *, with_pods: bool = True) -> parts.PlanDocumen
 
 def plan_json(plan: AnyPlan) -> Iterator[str]:
     """Yield the document as indented JSON, pod by pod: of a hundred thousand pods the whole would be most of memory."""
-    before, pods, after = f"{json_text(_without_pods(plan))}\n".partition(_NO_PODS)
-    if isinstance(plan, RefusedPlan) or not plan.answers:
-        yield before + pods + after
-        return
-    for number, answer in enumerate(plan.answers):
-        one = json_text(_planned_pod(plan, answer)).replace("\n", "\n    ")
-        yield f"{',' if number else before + _NO_PODS[:-1]}\n    {one}"
-        # Texts list all pods so far: kept, they would take the square of these. A rejected pod does not change them.
-        kept = plan.answers[number + 1].files if number + 1 < len(plan.answers) else ()
-        for file in answer.files:
-            if isinstance(file, DeferredText) and not any(file is one for one in kept):
-                file.forget()
-    yield f"\n  ]{after}"
+    return json_with_pods(_without_pods(plan), (plan,), "  ")
 
 
-_NO_PODS = '\n  "pods": []'
+def json_with_pods(document: object, plans: Sequence[AnyPlan], indent: str) -> Iterator[str]:
+    """Yield a document that has plans without their pods as indented JSON with them, pod by pod.
+
+    Args:
+        document: has the documents of the plans.
+        plans: in the order in which it has them.
+        indent: of their members.
+    """
+    empty = f'\n{indent}"pods": []'
+    before, *parts = f"{json_text(document)}\n".split(empty)
+    yield before
+    for plan, after in zip(plans, parts, strict=True):
+        if isinstance(plan, RefusedPlan) or not plan.answers:
+            yield f"{empty}{after}"
+            continue
+        yield empty[:-1]
+        for number, answer in enumerate(plan.answers):
+            one = json_text(_planned_pod(plan, answer)).replace("\n", f"\n{indent}  ")
+            yield f"{',' if number else ''}\n{indent}  {one}"
+            # Texts list all pods so far: kept, they take the square of these. A rejected pod does not change them.
+            kept = plan.answers[number + 1].files if number + 1 < len(plan.answers) else ()
+            for file in answer.files:
+                if isinstance(file, DeferredText) and not any(file is one for one in kept):
+                    file.forget()
+        yield f"\n{indent}]{after}"
 
 
 def _without_pods(plan: AnyPlan) -> parts.PlanDocument:

@@ -14,7 +14,15 @@ from mooring import KUBELET_VERSION
 from mooring.answers.base.answering import Answer
 from mooring.answers.base.picture import device_views, machine_view, owners_of, plan_view, pools_of
 from mooring.answers.base.plan import AnyPlan, Plan, RefusedPlan
-from mooring.answers.base.rows import admitted_rows, device_holders, hugepage_lines, l3_caches, pod_name, verdict_of
+from mooring.answers.base.rows import (
+    admitted_rows,
+    asked_pods,
+    device_holders,
+    hugepage_lines,
+    l3_caches,
+    pod_name,
+    verdict_of,
+)
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import clean
 from mooring.engine.core.machine import Machine
@@ -54,7 +62,7 @@ def report_of(plan: AnyPlan) -> reports.ReportView:
     accounts, caches = _accounts(plan.kubelet, plan.machine), l3_caches(plan)
     devices = device_views(plan, plan.kubelet)
     told_elsewhere = {clean(line) for line in hugepage_lines(plan)}
-    last = {(owner.label, owner.uid): owner for owner in owners_of(plan, plan.kubelet)}
+    last = {(owner.label, owner.uid): owner for owner in owners_of(asked_pods(plan), plan.kubelet)}
     node = plan_view(plan, [last.get((owner.label, owner.uid), owner) for owner in owners], everything)
     return reports.ReportView(
         kubelet=plan.release.tag,
@@ -90,9 +98,9 @@ def _bare(machine: Machine, node: NodeView) -> reports.ReportView:
 
 def _all_owners(plan: Plan, kubelets: Sequence[Kubelet]) -> list[CPUOwner]:
     """Return all owners that ever held CPUs, without their CPUs, in an order that serves every step."""
-    found: dict[str, dict[str, CPUOwner]] = {}
+    found, asked = dict[str, dict[str, CPUOwner]](), asked_pods(plan)
     for kubelet in kubelets:
-        for owner in owners_of(plan, kubelet):
+        for owner in owners_of(asked, kubelet):
             found.setdefault(owner.uid, {}).setdefault(owner.label, CPUOwner(owner.label, owner.uid, CPUSet()))
     pods = {answer.pod.uid: answer for answer in plan.answers}
     ordered: list[CPUOwner] = []
@@ -112,10 +120,10 @@ def _cpu_states(
     plan: Plan, kubelets: Sequence[Kubelet], owners: Sequence[CPUOwner]
 ) -> Iterator[dict[int, reports.ReportCPU]]:
     """Yield every CPU's use and owners at each step, by the rules of the picture."""
-    places = locate_cpus(plan.machine)
+    places, asked = locate_cpus(plan.machine), asked_pods(plan)
     idle = owner_views(owners, places)
     for kubelet in kubelets:
-        held = {(owner.label, owner.uid): owner.cpus for owner in owners_of(plan, kubelet)}
+        held = {(owner.label, owner.uid): owner.cpus for owner in owners_of(asked, kubelet)}
         now = [held.get((owner.label, owner.uid)) for owner in owners]
         views = [view if cpus is None else replace(view, cpus=cpus) for view, cpus in zip(idle, now, strict=True)]
         drawn = cpu_views(places, views, pools_of(kubelet))
@@ -135,13 +143,14 @@ def _steps(
     cpus: Mapping[int, reports.ReportCPU] = {}
     memory: Mapping[int, reports.Account] = {}
     held: Mapping[int, str] = dict.fromkeys(range(len(devices)), "")
+    asked = asked_pods(plan)
     for number, (kubelet, state) in enumerate(zip(kubelets, states, strict=True)):
         nodes, memory_now = kubelet.node.memory.nodes, dict[int, reports.Account]()
         for index, account in enumerate(accounts if nodes else ()):
             node = nodes[account.node]
             table = node.memory[account.resource]
             memory_now[index] = replace(account, assigned=table.reserved, free=table.free, group=node.cells)
-        holders = device_holders(plan, kubelet)
+        holders = device_holders(asked, kubelet)
         held_now = {index: holders.get((device.resource, device.id), "") for index, device in enumerate(devices)}
         yield reports.ReportStep(
             pod=number - 1 if number else None,

@@ -6,7 +6,7 @@ The lines stand under the picture and under the tables of a plan.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -227,7 +227,7 @@ def hugepage_lines(plan: Plan) -> Iterator[str]:
 def device_lines(plan: Plan) -> Iterator[str]:
     """Yield a line for each resource of devices, with who holds which; devices in a row that are alike are one."""
     devices = plan.kubelet.node.providers.devices
-    holders = device_holders(plan, plan.kubelet)
+    holders = device_holders(asked_pods(plan), plan.kubelet)
 
     def told(resource: str, one: Device) -> str:
         near = f" (NUMA {', '.join(map(str, one.numa))})" if one.numa else ""
@@ -242,31 +242,33 @@ def device_lines(plan: Plan) -> Iterator[str]:
         yield f"{resource}: {'; '.join(parts) or 'no device'}."
 
 
-def named_pods(plan: Plan, kubelet: Kubelet) -> dict[str, Pod]:
-    """Return the pods of a plan and those that its node runs, by uid."""
-    return {**kubelet.node.active, **{answer.pod.uid: answer.pod for answer in plan.answers}}
+def asked_pods(plan: Plan) -> dict[str, Pod]:
+    """Return the pods that a plan was asked about, by uid."""
+    return {answer.pod.uid: answer.pod for answer in plan.answers}
 
 
-def device_holders(plan: Plan, kubelet: Kubelet) -> dict[tuple[str, str], str]:
+def device_holders(asked: Mapping[str, Pod], kubelet: Kubelet) -> dict[tuple[str, str], str]:
     """Return the name of the container that has each device, by resource and id."""
-    pods = named_pods(plan, kubelet)
-    names = {uid: f"{pod.namespace}/{pod.name}" for uid, pod in pods.items()}
+
+    def name(uid: str) -> str:
+        pod = asked.get(uid) or kubelet.node.active.get(uid)
+        return f"{pod.namespace}/{pod.name}" if pod is not None else uid
+
     return {
-        device: f"{names.get(uid, uid)}/{container}"
-        for (uid, container), devices in devices_by_holder(plan, kubelet).items()
+        device: f"{name(uid)}/{container}"
+        for (uid, container), devices in devices_by_holder(asked, kubelet).items()
         for device in devices
     }
 
 
-def devices_by_holder(plan: Plan, kubelet: Kubelet) -> dict[tuple[str, str], frozenset[tuple[str, str]]]:
+def devices_by_holder(asked: Mapping[str, Pod], kubelet: Kubelet) -> dict[tuple[str, str], frozenset[tuple[str, str]]]:
     """Return the devices, by resource and id, that each container has, by the pod's uid and the container's name.
 
     A device that an init container left to a later container is the later one's.
     """
-    pods = named_pods(plan, kubelet)
     holders: dict[tuple[str, str], tuple[str, str]] = {}
     for uid, containers in kubelet.node.providers.devices.held.items():
-        pod = pods.get(uid)
+        pod = asked.get(uid) or kubelet.node.active.get(uid)
         order = [container.name for container in pod.containers] if pod is not None else sorted(containers)
         for container in order:
             for resource, ids in containers.get(container, {}).items():

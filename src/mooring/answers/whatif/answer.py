@@ -34,16 +34,15 @@ _SHARED = frozenset({SHARED_BY_AMOUNT, SHARED_BY_GATE, SHARED_BY_POLICY, SHARED_
 
 
 def changed(
-    question: Question, changes: Sequence[PlannedChange], before: AnyPlan, after: AnyPlan, *, with_pods: bool
+    question: Question, changes: Sequence[PlannedChange], before: AnyPlan, after: AnyPlan
 ) -> parts.WhatIfDocument:
-    """Compare the plans of a question without and with changes.
+    """Compare the plans of a question without and with changes; the document is without their pods.
 
     Args:
         question: without the changes.
         changes: what was changed.
         before: the plan without them.
         after: the plan with them.
-        with_pods: whether the document has the pods of both plans, whose state files are long.
     """
     pods = {one.uid: one for one in differences(before, after)}
     old, new = (policies(one.kubelet.settings) if isinstance(one, Plan) else "" for one in (before, after))
@@ -52,8 +51,8 @@ def changed(
         machine=before.machine.name,
         changes=change_parts(changes, question),
         differences=[one for one in pods.values() if differs(one)],
-        before=plan_document(before, with_pods=with_pods),
-        after=plan_document(after, with_pods=with_pods),
+        before=plan_document(before, with_pods=False),
+        after=plan_document(after, with_pods=False),
     )
     document.title, document.policies, document.pods = sentence(changes, question), (old, new), (*pods.values(),)
     document.refused = tuple(pods[answer.pod.uid] for answer in after.answers if not answer.admitted)

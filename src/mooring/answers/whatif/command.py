@@ -29,7 +29,7 @@ with lazily():
 
     from mooring.answers.base import picture as pictures
     from mooring.answers.base import plan as planning
-    from mooring.answers.base import plan_text
+    from mooring.answers.base import plan_document, plan_text
     from mooring.answers.base.changes import change as planned_change
     from mooring.answers.base.changes import configuration
     from mooring.answers.base.changes import nearest as nearest_search
@@ -146,9 +146,9 @@ def command(pod: str, limit: int | None, goal: str, form: str, to: str, inputs: 
             tell(after.sentence)
         emit_document(svg.svg_text(pictures.plan_view(after)), to)
         return YES if after.is_yes else NO
-    compared = answer.changed(question, changes, before, after, with_pods=form == "json")
+    compared = answer.changed(question, changes, before, after)
     if form == "json":
-        emit_document(json_text(compared), to)
+        emit_document(plan_document.json_with_pods(compared, (before, after), "    "), to)
     else:
         emit(terminal.text_for(rich_console.Group(*_comparison(compared)), to), to)
     return YES if after.is_yes else NO
