@@ -46,12 +46,10 @@ from mooring.agent.nri.types import Event, LinuxResources, Mount
 from mooring.agent.reactor.create_container import prepare_claim
 from mooring.agent.reactor.desired import DesiredSettings, are_files_behind
 from mooring.agent.reactor.lifecycle import correct_deviation, state_change
-from mooring.agent.reactor.recovery import reconfigured
-from mooring.agent.reactor.response import EventOutcome, enforced
+from mooring.agent.reactor.response import EventOutcome
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.update_container import reclaiming_writes, released, update_container
 from mooring.agent.state import AgentState, Options
-from mooring.agent.status import overlaps
 from mooring.engine.core.bits import CPUMask, list_text
 from mooring.engine.core.config import ASSIGNED_CPUSET, MIXED_CPUS, AssignedScope, KubeletConfig, MooringConfig
 from mooring.engine.core.cpuset import CPUSet
@@ -160,12 +158,6 @@ def test_on_a_growth_the_cpuset_comes_first_and_the_file_when_it_is_there() -> N
         cpuset_write("a-main-0", 99, "", "1-4", "0"),
         WriteAssigned("a-main-0", assigned("1-4", "0"), makes=False),
     ]
-
-
-def test_growing_back_during_a_delay_shows_the_cpus_again_afterwards() -> None:
-    found = resize(resize(grown(), 2).state, 4)
-    assert says(found) == []
-    assert says(after_update(found.state)) == [("1-4", "0")]
 
 
 def test_a_refused_resize_changes_no_file_and_files_go_with_their_container() -> None:
@@ -342,14 +334,6 @@ def of_m(outcome: EventOutcome) -> list[WriteAssigned | WriteCPUSet]:
 # Where it runs.
 
 
-def test_a_mixed_container_is_created_with_its_own_cpus_and_the_pool_and_without_quota() -> None:
-    made = create(begun(), M)
-    assert (adjustment_of(made).resources.cpus, adjustment_of(made).resources.quota) == ("0-7", -1)
-    assert made.state.kubelet.node.cpu.assignments == {"m": {"main": 0b110}}
-    plain = create(begun(replace(MIXING, extensions=frozenset())), M)
-    assert adjustment_of(plain).resources.cpus == "1-2"
-
-
 def test_its_cpuset_and_file_shrink_with_the_reply_that_gives_others_cpus_of_the_pool_and_grow_when_they_go() -> None:
     state = started(begun(), M)
     found = create(state, OTHER)
@@ -365,17 +349,6 @@ def test_its_cpuset_and_file_shrink_with_the_reply_that_gives_others_cpus_of_the
     ]
 
 
-def test_two_mixed_containers_meet_in_the_pool_and_nowhere_else() -> None:
-    state = started(started(begun(), M), replace(M, uid="n"))
-    wanted = DesiredSettings.now(state)
-    sets = [wanted.of(uid, "main").cpus for uid in ("m", "n")]
-    assert str(sets[0] & sets[1]) == str(state.kubelet.node.shared_pool)
-    assert overlaps(state, {}) == ()
-    other = started(started(begun(), M), guaranteed("o", "2"))
-    [found] = overlaps(other, {"m-main-0": CPUSet.parse("0-7")})
-    assert found == ("m-main-0", "o-main-0", CPUSet.parse("4-5"))
-
-
 def test_a_mixed_container_on_the_pool_is_no_deviation_and_one_without_it_is() -> None:
     state = started(begun(), M)
     assert correct_deviation(state, "m-main-0", small.cpus("0-7"), small.nodes("0")).effects == ()
@@ -386,29 +359,6 @@ def test_a_mixed_container_on_the_pool_is_no_deviation_and_one_without_it_is() -
 def test_an_empty_pool_leaves_it_with_its_own_and_it_does_not_need_the_pool() -> None:
     state = started(begun(config=small.STRICT), M)
     assert told(create(state, guaranteed("o", "5"))) == [("m-main-0", "1-2")]
-
-
-def test_losers_are_written_before_those_who_get() -> None:
-    state = started(started(started(begun(), shared("s")), guaranteed("o", "4")), M)
-    node = state.kubelet.node
-    held = node.cpu.assignments["o"]["main"]
-    for mask, order in ((held & ~0x80, ["o", "s", "m"]), (held | 0x08, ["s", "m", "o"])):
-        cpu = replace(
-            node.cpu,
-            default=(node.cpu.default | held) & ~mask,
-            assignments={**node.cpu.assignments, "o": {"main": mask}},
-        )
-        changed = state.kubelet.with_cpu_state(cpu)
-        _, effects = enforced(state, replace(state, kubelet=changed))
-        assert [one.container_id[0] for one in effects if isinstance(one, WriteCPUSet)] == order
-
-
-def test_a_change_of_the_configuration_is_a_change_of_the_cpuset() -> None:
-    state = started(begun(), M)
-    off = reconfigured(state, CONFIG, replace(MIXING, extensions=frozenset({ASSIGNED_CPUSET})))
-    after, effects = enforced(state, off.state)  # type: ignore[union-attr]
-    assert effects == (cpuset_write("m-main-0", 99, "", "1-2", "0"),)
-    assert not DesiredSettings.now(after).is_mixed("m", "main")
 
 
 # What it is told.

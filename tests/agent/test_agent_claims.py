@@ -321,11 +321,6 @@ def occasion(found: EventOutcome) -> list[Occasion]:
     return [one.occasion for one in effects_of(found, WriteCPUSet) if one.container_id == "s-main-0"]
 
 
-def test_an_update_that_was_due_while_a_container_was_made_is_looked_for_when_it_starts() -> None:
-    state = create(create(small_state(), shared("s")).state, guaranteed("a", "2")).state
-    assert occasion(start(state, "s")) == [Occasion.CHECK]
-
-
 def test_what_nobody_could_have_told_the_runtime_is_carried_out_and_not_looked_for() -> None:
     state = create(create(small_state(), guaranteed("a", "2")).state, shared("s")).state
     state = ended(state, "a").state

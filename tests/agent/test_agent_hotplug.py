@@ -22,7 +22,6 @@ from tests.agent.small_node import (
     guaranteed,
     resizable,
     running,
-    sandbox,
     shared,
     started,
     stored,
@@ -30,9 +29,8 @@ from tests.agent.small_node import (
 )
 from tests.patience import until
 
-from mooring.agent.effects import AgentReport, Persist, ReturnCPUs, WriteCPUSet
+from mooring.agent.effects import AgentReport, ReturnCPUs, WriteCPUSet
 from mooring.agent.journal import JournalWriter
-from mooring.agent.nri.types import LinuxResources
 from mooring.agent.reactor.desired import DesiredSettings
 from mooring.agent.reactor.hotplug import cpus_changed, is_news
 from mooring.agent.reactor.recovery import Stored, reconfigured
@@ -69,12 +67,6 @@ def without(*cpus: int) -> int:
 
 def cpus_of(state: AgentState, uid: str) -> str:
     return str(DesiredSettings.now(state).of(uid, "main").cpus)
-
-
-def test_what_stands_in_leaves_the_pool_before_its_new_owner_gets_it() -> None:
-    found = cpus_changed(peopled(), without(2))
-    assert writes(found) == [("s", "0,4-7"), ("a", "1,3")]
-    assert isinstance(found.effects[0], Persist)
 
 
 def test_when_the_cpu_is_back_its_owner_gives_up_the_stand_in_before_the_pool_gets_it() -> None:
@@ -155,15 +147,6 @@ def test_the_journal_keeps_what_is_offline_and_what_stands_in() -> None:
     before = stored(peopled())
     assert (before.offline, before.displaced) == (0, {})
     assert '"offline"' not in JournalWriter().text(peopled())
-
-
-def test_after_a_restart_with_the_cpu_back_its_owner_has_its_own_again() -> None:
-    away = cpus_changed(peopled(), without(2)).state
-    again = cpus_changed(begun(found=stored(away)), ALL).state
-    own = LinuxResources(cpus="1,3", mems="0", quota=-1)
-    listed = [replace(running("a"), resources=own), running("s", cpus="0,4-7")]
-    found = synchronize(again, [sandbox("a"), sandbox("s")], listed, {"s": shared("s")})
-    assert (cpus_of(found.state, "a"), cpus_of(found.state, "s")) == ("1-2", "0,3-7")
 
 
 def restarted(state: AgentState) -> AgentState:

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -125,39 +124,6 @@ def test_an_agent_beside_a_kubelet_that_places_cpus_itself_does_not_begin(tmp_pa
         line = agent.refused()
     assert line.startswith(f"mooring: {kubelet}: cpuManagerPolicy: is static on this node, so kubelet and agent")
     assert not (tmp_path / "state").exists(), "nothing is written before"
-
-
-@pytest.mark.long
-def test_changes_of_the_file_are_taken_up_or_refused_while_containers_run(tmp_path: Path) -> None:
-    with agent_in(tmp_path) as (agent, listening):
-        world, runtime = begun(agent, listening)
-        world.create(runtime, "own", 2)
-        agent.until_ready()
-        agent.configure("onRejectoin: evict")
-        until(lambda: agent.status["configuration"]["refusal"], "the mistake was seen", seconds=PATIENCE)
-        refusal = agent.status["configuration"]["refusal"]
-        assert refusal == f"{agent.file}:14:1: onRejectoin: is not known; did you mean onRejection?"
-        assert agent.status["ready"], "the old configuration goes on"
-        agent.configure("logLevel: debug")
-        assert agent.process is not None
-        agent.process.send_signal(signal.SIGHUP)
-        until(lambda: agent.status["configuration"]["generation"] >= 2, "the good one is in force", seconds=PATIENCE)
-        assert agent.status["configuration"]["refusal"] == ""
-        agent.configure("pluginIndex: '07'")
-        agent.process.send_signal(signal.SIGHUP)
-        until(
-            lambda: "needs a restart" in agent.status["configuration"]["refusal"],
-            "the restart is asked for",
-            seconds=PATIENCE,
-        )
-        assert agent.end() == 0
-    events = [line["event"] for line in agent.log if "configuration" in line["event"]]
-    # A file that the agent has seen before the signal came is read, and told of, twice.
-    assert [event for event, _ in groupby(events)] == [
-        "configuration change refused",
-        "configuration reloaded",
-        "configuration change refused",
-    ]
 
 
 def test_a_connection_of_the_runtime_that_is_none_is_reported_in_one_line(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ from mooring.engine.core.pod import ContainerKind, Pod, QoS
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.node import Decision
 from mooring.service.agent_configuration import AgentConfiguration
-from mooring.service.agent_options import AgentOptions, OnRejection
+from mooring.service.agent_options import AgentOptions
 
 INIT, APP = ContainerKind.INIT, ContainerKind.APP
 
@@ -158,23 +158,6 @@ def test_a_message_older_than_the_last_answer_is_not_believed() -> None:
     assert told(made) == [("s-main-0", "0,3-7")], "it runs on 0-7, whatever the message said"
 
 
-def test_a_container_about_to_run_is_told_and_written() -> None:
-    state = create(small_state(), shared("s")).state
-    state = tell(state, Event.START_CONTAINER, container("s", pid=5, resources=LinuxResources(cpus="0-7"))).state
-    made = create(state, guaranteed("a", "2"))
-    assert effects_of(made, WriteCPUSet) == [small.cpuset_write("s-main-0", 5, "", "0,3-7", "")]
-
-
-def test_later_containers_and_those_that_come_back_keep_the_place_of_their_pod() -> None:
-    pod = guaranteed("a", "2", "1")
-    first = create(small_state(), pod)
-    second = create(first.state, pod, "c1")
-    assert (adjusted(first).cpus, adjusted(second).cpus) == ("1-2", "3")
-    assert second.state.kubelet.node.cpu is first.state.kubelet.node.cpu
-    again = stop_container(started(first.state, pod), container("a")).state
-    assert adjusted(create(again, pod, life=1)).cpus == "1-2"
-
-
 def test_the_memory_of_an_init_container_goes_when_the_next_container_is_made() -> None:
     pod, state = guaranteed("a", "1", "1", "1", kinds=(INIT, INIT, APP)), small_state()
     for name, left in (("main", ["main", "c1", "c2"]), ("c1", ["c1", "c2"]), ("c2", ["c2"])):
@@ -233,15 +216,6 @@ def test_a_static_pod_is_asked_about_once_because_no_eviction_helps_it() -> None
     assert create(first.state, pod, life=1).effects == ()
 
 
-def test_a_pod_that_is_held_already_is_evicted_when_the_operator_changes_his_mind() -> None:
-    pod = guaranteed("a", "8")
-    held = create(small_state(), pod).state
-    options = AgentOptions(on_rejection=OnRejection.EVICT)
-    new = AgentConfiguration(options, held.kubelet.settings.config, held.kubelet.mooring)
-    again = create(with_configuration(held, new, Moment()).state, pod, life=1)
-    assert [one.pod for one in effects_of(again, Evict)] == [pod]
-
-
 def test_a_running_pod_without_a_place_is_evicted_at_the_next_chance() -> None:
     pods = {"a": guaranteed("a", "5"), "b": guaranteed("b", "4"), "c": guaranteed("c", "1")}
     made = synchronize(small_state(), [sandbox(uid) for uid in pods], [running(uid) for uid in pods], pods).state
@@ -266,19 +240,6 @@ def test_repeated_tries_cost_nothing_until_something_changes(monkeypatch: pytest
     freed = ended(second.state, "b").state
     assert len(CPUSet.parse(adjusted(create(freed, guaranteed("a", "6"), life=2)).cpus)) == 6
     assert asked == ["b", "a", "a"]
-
-
-def test_an_empty_shared_pool_refuses_sharers_instead_of_widening() -> None:
-    state = started(small_state(STRICT), guaranteed("a", "7"))
-    assert create(state, shared("s")).answer == Refused(
-        "EmptySharedPool: no CPU is left in the shared pool for containers without CPUs of their own"
-    )
-
-
-def test_a_pod_that_would_empty_the_pool_under_its_sharers_waits_for_their_end() -> None:
-    made = create(started(small_state(STRICT), shared("s")), guaranteed("a", "7"))
-    assert small.refusal_of(made).startswith("EmptySharedPool: ")
-    assert adjusted(create(ended(made.state, "s").state, guaranteed("a", "7"), life=1)).cpus == "1-7"
 
 
 @pytest.mark.parametrize("defect", ["crash", "endless"])
@@ -564,14 +525,6 @@ def test_without_a_writable_folder_pods_are_placed_or_refused_as_the_operator_wa
 def other_policy(state: AgentState, policy: str) -> AgentConfiguration:
     config = replace(state.kubelet.settings.config, topology_manager_policy=policy)
     return AgentConfiguration(AgentOptions(), config, state.kubelet.mooring)
-
-
-def test_a_new_configuration_leaves_everybody_where_they_are() -> None:
-    state = started(small_state(), guaranteed("a", "2"))
-    made = reconfigured(state, other_policy(state, "restricted").kubelet, state.kubelet.mooring)
-    assert isinstance(made, EventOutcome)
-    assert made.state.kubelet.node.active == state.kubelet.node.active
-    assert expected(made.state) == expected(state)
 
 
 def test_a_running_pod_that_waits_for_a_place_still_waits_after_a_new_configuration() -> None:

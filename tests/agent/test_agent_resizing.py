@@ -131,15 +131,6 @@ def test_sizes_that_say_nothing_new_are_no_resize() -> None:
 # Shrinking.
 
 
-def test_a_shrink_without_delay_gives_the_cpus_to_the_pool_in_the_same_reply() -> None:
-    grown = update(two(resizable(RESIZING)), "a", sizes(4)).state
-    found = update(grown, "a", sizes(3))
-    assert updates(found) == {
-        "a-main-0": LinuxResources(cpus="1-3", quota=-1),
-        "s-main-0": LinuxResources(cpus="0,4-7"),
-    }
-
-
 def test_a_shrink_with_a_delay_moves_nobody_and_lifts_the_quota_as_long_as_the_cpus_are_there() -> None:
     grown = update(two(), "a", sizes(4)).state
     found = update(grown, "a", sizes(2))
@@ -169,20 +160,6 @@ def test_cpus_are_taken_from_the_container_before_others_get_them() -> None:
     assert updates(reply) == {"s-main-0": LinuxResources(cpus="0,3-7"), "a-main-0": LinuxResources(cpus="1-2")}
 
 
-def test_cpus_that_cannot_be_taken_back_stay_with_their_container() -> None:
-    state = shrinking()
-    found = released(state, LATE, {("a", "main")})
-    assert (cpus(found.state, "a"), pending(found.state, "a")) == (0b11110, {"main": 0b110})
-    assert found.state.kubelet.node.cpu.default == state.kubelet.node.cpu.default
-
-
-def test_another_pod_does_not_get_cpus_before_they_are_released() -> None:
-    state, wide = shrinking(), guaranteed("b", "4")
-    assert isinstance(create(state, wide).answer, Refused)
-    late = create(released(state, LATE).state, wide)
-    assert small.adjustment_of(late).resources.cpus == "4-7"
-
-
 @pytest.mark.parametrize(
     ("wanted", "left", "due"),
     [
@@ -199,20 +176,6 @@ def test_what_another_update_does_to_a_release(
     assert (cpus(found, "a"), pending(found, "a")) == (0b11110, left)
     assert not is_due(found, LATE.plus(SECOND) if due is None else due.plus(-1))
     assert due is None or is_due(found, due)
-
-
-def test_a_pod_that_ends_takes_its_release_along() -> None:
-    found = ended(shrinking(), "a").state
-    assert (pending(found, "a"), found.kubelet.node.cpu.default) == ({}, 0b11111111)
-    assert not is_due(found, LATE)
-
-
-def test_a_pods_own_delay_wins_over_the_nodes() -> None:
-    pod = replace(guaranteed("a", "2"), scale_down_grace=9)
-    grown = update(started(resizable(), pod), "a", sizes(4)).state
-    state = update(grown, "a", sizes(2)).state
-    assert not is_due(state, START.plus(9 * SECOND - 1))
-    assert is_due(state, START.plus(9 * SECOND))
 
 
 # Refusals.
@@ -264,14 +227,6 @@ def test_sizes_of_pods_without_cpus_of_their_own_are_taken_as_they_are() -> None
     found = update(state, "b", LinuxResources(shares=3072, quota=0, period=100_000))
     assert updates(found) == {}
     assert str(found.state.kubelet.node.active["b"].containers[0].requests["cpu"]) == "3"
-
-
-def test_what_the_api_server_says_is_taken_word_for_word_where_it_agrees() -> None:
-    target = guaranteed("a", "4000m")
-    theirs = target.containers[0].requests["cpu"]
-    for count in (4, 3):
-        found = update(two(), "a", sizes(count), target=target).state.kubelet.node.active["a"].containers[0]
-        assert (found.requests["cpu"].milli, found.requests["cpu"] is theirs) == (1000 * count, count == 4)
 
 
 def test_memory_grows_over_further_nodes_and_never_shrinks() -> None:
@@ -396,12 +351,6 @@ def test_nothing_is_released_before_the_runtime_has_told_what_runs() -> None:
     assert pending(fresh, "a")
     assert not is_due(fresh, LATE.plus(SECOND))
     assert pending(released(fresh, LATE.plus(SECOND)).state, "a")
-
-
-def test_a_resize_while_the_agent_was_away_is_made_up_for() -> None:
-    found = again(two(), SOON, a=4)
-    assert updates(found)["a-main-0"].cpus == "1-4"
-    assert cpus(found.state, "a") == 0b11110
 
 
 def test_a_missed_resize_that_cannot_be_is_reported_and_the_cpus_stay() -> None:
@@ -553,15 +502,6 @@ def beside(count: int) -> tuple[AgentState, AgentState]:
     """Grow ``a``, beside which a pod has been; return the state, and the one without that pod."""
     state = update(started(started(resizable(), guaranteed("z", "1")), A), "a", sizes(count)).state
     return state, ended(state, "z").state
-
-
-def test_a_pod_that_no_journal_has_keeps_the_cpus_of_a_resize_that_its_source_does_not_know() -> None:
-    _, state = beside(3)
-    assert cpus(state, "a") == 0b110100
-    found = synchronize(resizable(), [sandbox("a")], [listed(state, "a", 3)], {"a": A}, None, EARLY)
-    assert writes(found) == [("a", "2,4-5")]
-    assert ReportKind.TAKEN_OVER in findings(found)
-    assert str(found.state.kubelet.node.active["a"].containers[0].requests["cpu"]) == "3"
 
 
 def test_a_pod_that_no_journal_has_keeps_cpus_whose_release_is_pending_for_a_full_delay() -> None:

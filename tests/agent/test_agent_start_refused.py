@@ -215,16 +215,6 @@ def test_one_that_runs_although_refused_is_reported_until_corrected(node: Node, 
     assert agent.holder.state.containers[made.id].phase is Phase.ENDED
 
 
-def test_one_that_runs_although_its_start_was_refused_is_corrected(node: Node) -> None:
-    agent, runtime = node.connected()
-    made = with_lost_update(node, runtime)
-    with read_only():
-        refused(runtime, made)
-    runtime.state_change(Event.POST_START_CONTAINER, pod("shared"), made)
-    assert (node.cpus(made), agent.snapshot.overlaps(), unready(agent.snapshot)) == ("0,3-7", (), ())
-    assert counted(agent, "repairs_total", kind="cpuset") == 1
-
-
 def test_a_refused_pod_that_runs_all_the_same_stays_in_the_pool(node: Node, told: Callable[[], list[str]]) -> None:
     agent, runtime = node.connected()
     start(node, runtime, "own", 2)

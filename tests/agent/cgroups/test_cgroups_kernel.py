@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.agent.cgroups.made_up_tree import MadeUpMachine, made_up_machine
 from tests.agent.small_node import cpuset_write, nodes
-from tests.e2e.guest.process_tasks import Task, allowed, tasks_of, tasks_outside
+from tests.e2e.guest.process_tasks import allowed, tasks_of, tasks_outside
 from tests.values import not_none
 
 from mooring.agent.cgroups.files import CGroupTrouble, GroupError, Hierarchy, find_layout, read, write
 from mooring.agent.cgroups.protocol import KernelCGroups, Quota, format_max, parse_max, write_quota
 from mooring.agent.effects import LiftQuota, QuotaOf, WriteCPUSet
 from mooring.agent.state import Setting
-from mooring.engine.core.bits import NO_NODES, list_text
+from mooring.engine.core.bits import list_text
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
 
@@ -143,22 +143,6 @@ def test_a_file_that_may_not_be_written_is_reported(tmp_path: Path) -> None:
     with pytest.raises(GroupError) as caught:
         write(str(tmp_path), "0")
     assert caught.value.trouble is CGroupTrouble.NOT_PERMITTED
-
-
-def test_the_tasks_of_a_group_are_read_with_those_below(tmp_path: Path) -> None:
-    machine = made_up_machine(tmp_path, 2)
-    machine.group("c3/own")
-    (machine.folder("cpuset", "c3") / "cgroup.procs").write_text("10\n99\n")
-    (machine.folder("cpuset", "c3/own") / "cgroup.procs").write_text("12\n")
-    for pid, tid, cpus in ((10, 10, "0-1"), (10, 11, "1"), (12, 12, "0-3")):
-        task = tmp_path / f"proc/{pid}/task/{tid}"
-        task.mkdir(parents=True)
-        (task / "status").write_text(f"Name:\tx\nCpus_allowed_list:\t{cpus}\nMems_allowed_list:\t0-1\n")
-    tasks = tasks_of(str(tmp_path), str(machine.folder("cpuset", "c3")))
-    assert [(task.pid, task.tid) for task in tasks] == [(10, 10), (10, 11), (12, 12)]
-    assert [task.tid for task in tasks_outside(tasks, CPUSet.parse("0-1"), NO_NODES)] == [12]
-    assert len(tasks_outside(tasks, CPUSet(), nodes("0"))) == 3
-    assert tasks_outside((Task(1, 1, Setting(CPUSet.of(5), NO_NODES)),), CPUSet(), NO_NODES) == ()
 
 
 CONTAINER_LIFT = LiftQuota(QuotaOf.CONTAINER, "b2", "c3", 0, "/kubepods/podb2/c3")

@@ -20,7 +20,6 @@ from tests.agent.small_node import (
     events,
     guaranteed,
     refusal_of,
-    running,
     sandbox,
 )
 from tests.documents.validation import complaints
@@ -35,7 +34,6 @@ from mooring.agent.reactor.hotplug import devices_learned, is_news_of_devices
 from mooring.agent.reactor.lifecycle import state_change
 from mooring.agent.reactor.recovery import reconfigured
 from mooring.agent.reactor.response import Adjusted, EventOutcome, Refused
-from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.state import AgentState, DevicesFound, Options
 from mooring.agent.status import Snapshot, devices_of_pod, status_document
 from mooring.answers.status import status_text
@@ -209,14 +207,6 @@ def test_what_becomes_of_a_device_in_use_moves_nothing_and_is_said_once(now: Dev
         told = [(one.reason, one.note) for one in effects_of(learned, ClusterEvent)]
         assert ("DevicesChanged", f"{said} (MOOR-626)") in told
         assert not is_news_of_devices(learned.state, {POD.uid: now})
-
-
-def test_after_a_restart_devices_are_known_again_and_later_pods_are_placed_by_theirs() -> None:
-    told = [running(POD.uid, cpus="4-5", mems="1")]
-    fresh = node(policy("restricted"))
-    back = synchronize(fresh, [sandbox(POD.uid)], told, {POD.uid: POD}, devices={POD.uid: NEAR_1}).state
-    assert cpus(back, POD) == 0b110000
-    assert back.kubelet.node.providers.devices.held_by(POD.uid, "main", GPU) == {"gpu1"}
 
 
 # Claims to CPUs together with devices: memory follows both, and both count as aligned.

@@ -162,14 +162,6 @@ def test_a_flood_of_requests_ends_the_connection() -> None:
     theirs.close()
 
 
-def test_a_connection_cut_at_any_byte_of_a_request_ends_without_hanging() -> None:
-    wire = encode_frames(1, request(1))
-    for cut in range(len(wire)):
-        why, answers, handler = end_after(wire[:cut])
-        assert type(why) is ConnectionLostError, cut
-        assert (answers, handler.calls) == ([], []), cut
-
-
 def test_a_request_in_frames_of_one_byte_is_answered() -> None:
     ours, theirs = socket.socketpair()
     theirs.settimeout(TIMEOUT)
@@ -336,27 +328,3 @@ def test_a_runtime_that_dies_at_any_byte_ends_the_session_and_nothing_hangs(path
     # Every byte of registration and configuration, and of the long rest every seventh.
     for cut in [*range(200), *range(200, total, 7)]:
         assert isinstance(replay(pieces, Scripted(), until=cut), ConnectionLostError), cut
-
-
-@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)
-def test_recorded_bytes_mean_the_same_in_pieces_of_any_size(path: Path) -> None:
-    data = b"".join(piece.data for piece in read_recording(path) if piece.from_runtime)
-    whole = frame_reader().feed(data)
-    assert whole
-    for size in (1, 2, 3, 7, 8, 9, 10, 4095, 4096, 4097):
-        reader = frame_reader()
-        assert [f for start in range(0, len(data), size) for f in reader.feed(data[start : start + size])] == whole
-        assert not reader.in_the_middle
-
-
-@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)
-def test_a_runtime_writes_whole_messages_and_takes_frames_of_the_limit(path: Path) -> None:
-    pieces = read_recording(path)
-    for from_runtime in (True, False):
-        for frame in frame_reader().feed(
-            b"".join(piece.data for piece in pieces if piece.from_runtime is from_runtime)
-        ):
-            assert len(frame.payload) <= FRAME_LIMIT
-            reader = message_reader()
-            assert reader.feed(frame.payload)
-            assert not reader.in_the_middle

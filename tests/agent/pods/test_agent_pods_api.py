@@ -407,13 +407,6 @@ def test_a_manifest_with_a_uid_of_its_own_is_looked_at_again(tmp_path: Path) -> 
         assert cpus(pods, static("mine")) == cpu
 
 
-def test_a_manifest_that_appears_is_found_at_the_next_question(tmp_path: Path) -> None:
-    pods = StaticPods(tmp_path, "node-1")
-    assert cpus(pods, static()) == "unknown"
-    write(tmp_path, "etcd.json")
-    assert cpus(pods, static()) == "2"
-
-
 def test_a_refresh_reads_ahead(tmp_path: Path) -> None:
     findings: list[Finding] = []
     pods = StaticPods(tmp_path, "node-1", report=findings.append)

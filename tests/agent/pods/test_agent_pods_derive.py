@@ -43,32 +43,48 @@ from mooring.engine.kubelet.start import start_kubelet
 GATES = PodLevelGates()
 SIZES = ("1", "2", "3", "500m", "1500m", "10m", "1m", "64", "255", "300")
 MEMORY = ("1Gi", "64Mi", "100M", "123456789")
-LOOKS = {
-    "app-after-sidecar": (QoS.GUARANTEED, "100m", "100m", "64Mi"),
-    "besteffort": (QoS.BEST_EFFORT, "", "", ""),
-    "burstable": (QoS.BURSTABLE, "250m", "", "64Mi"),
-    "guaranteed": (QoS.GUARANTEED, "1", "1", "64Mi"),
-    "init": (QoS.GUARANTEED, "500m", "500m", "32Mi"),
-    "pod-level-member": (QoS.GUARANTEED, "100m", "100m", "16Mi"),
-    "pod-level-shared": (QoS.GUARANTEED, "300m", "300m", "64Mi"),
-    "sidecar": (QoS.GUARANTEED, "100m", "100m", "16Mi"),
-    "static-pod-burstable": (QoS.BURSTABLE, "400m", "1", "64Mi"),
-    "static-pod-guaranteed": (QoS.GUARANTEED, "1", "1", "64Mi"),
+PODS = {
+    "guaranteed": (("a", "1", "1", "64Mi"),),
+    "besteffort": (("a", "", "", ""),),
+    "burstable": (("a", "250m", "", "64Mi"),),
+    "static-pod-burstable": (("a", "400m", "1", "64Mi"),),
+    "static-pod-guaranteed": (("a", "1", "1", "64Mi"),),
+    "init": (("i", "500m", "500m", "32Mi"), ("s", "100m", "100m", "16Mi"), ("a", "100m", "100m", "64Mi")),
+    "sidecar": (("i", "500m", "500m", "32Mi"), ("s", "100m", "100m", "16Mi"), ("a", "100m", "100m", "64Mi")),
+    "app-after-sidecar": (("i", "500m", "500m", "32Mi"), ("s", "100m", "100m", "16Mi"), ("a", "100m", "100m", "64Mi")),
+    "pod-level-member": (("a", "100m", "100m", "16Mi"), ("b", "", "", "")),
+    "pod-level-shared": (("a", "100m", "100m", "16Mi"), ("b", "", "", "")),
 }
-"""Recorded message -> QoS class, CPU request, CPU limit and memory limit of the pod from which it was made."""
+"""Recorded message -> containers of the pod from which it was made: name, CPU request and limit, memory limit."""
+SIZES_OF = {(message, name): sizes for message, made in PODS.items() for name, *sizes in made}
+SHARED = ("300m", "300m", "64Mi")
+"""Of a container without sizes of its own: those of its pod."""
 
 
-@pytest.mark.parametrize("name", sorted(LOOKS))
-def test_recorded_containers_come_back_with_the_sizes_of_their_manifests(name: str) -> None:
-    qos, request, limit, memory = LOOKS[name]
+def recorded_pod(name: str) -> tuple[Pod, PodSandbox, RuntimeContainer]:
     sandbox, told = recorded(name)
+    made = tuple(
+        Container(own, requests=amounts(request, memory if limit else ""), limits=amounts(limit, memory))
+        for own, request, limit, memory in PODS[name]
+    )
+    qos = QoS.BEST_EFFORT if "best" in name else QoS.BURSTABLE if "burst" in name else QoS.GUARANTEED
+    whole = amounts("300m", "64Mi")
+    resources = PodResources(whole, whole) if name.startswith("pod-level") else None
+    return Pod(sandbox.uid, sandbox.name, containers=made, qos=qos, resources=resources), sandbox, told
+
+
+@pytest.mark.parametrize("name", sorted(PODS))
+def test_recorded_containers_come_back_with_the_sizes_of_their_manifests_and_agree_with_these(name: str) -> None:
+    known, sandbox, told = recorded_pod(name)
+    assert differences(known, sandbox, told) == []
     pod = pod_of(sandbox, [told])
-    assert (pod.uid, pod.name, pod.namespace, pod.qos) == (sandbox.uid, sandbox.name, "default", qos)
+    assert (pod.uid, pod.name, pod.namespace, pod.qos) == (sandbox.uid, sandbox.name, "default", known.qos)
     (made,) = pod.containers
+    request, limit, memory = SHARED if name == "pod-level-shared" else SIZES_OF[name, told.name]
     assert made.name == told.name
     assert made.requests.get("cpu") == (Quantity.parse(request) if request else None)
     assert made.limits == amounts(limit, memory)
-    assert (made.requests.get("memory") == made.limits.get("memory")) is (qos is not QoS.BURSTABLE)
+    assert (made.requests.get("memory") == made.limits.get("memory")) is (known.qos is not QoS.BURSTABLE)
 
 
 def test_a_recorded_pod_with_resources_of_its_own_is_known_once_its_containers_exceed_it() -> None:
@@ -456,38 +472,6 @@ def test_another_period_gives_another_quota() -> None:
 # Pod and runtime agree when both come from one kubelet, and every difference is named.
 
 
-PODS = {
-    "guaranteed": (("a", "1", "1", "64Mi"),),
-    "besteffort": (("a", "", "", ""),),
-    "burstable": (("a", "250m", "", "64Mi"),),
-    "static-pod-burstable": (("a", "400m", "1", "64Mi"),),
-    "static-pod-guaranteed": (("a", "1", "1", "64Mi"),),
-    "init": (("i", "500m", "500m", "32Mi"), ("s", "100m", "100m", "16Mi"), ("a", "100m", "100m", "64Mi")),
-    "sidecar": (("i", "500m", "500m", "32Mi"), ("s", "100m", "100m", "16Mi"), ("a", "100m", "100m", "64Mi")),
-    "app-after-sidecar": (("i", "500m", "500m", "32Mi"), ("s", "100m", "100m", "16Mi"), ("a", "100m", "100m", "64Mi")),
-    "pod-level-member": (("a", "100m", "100m", "16Mi"), ("b", "", "", "")),
-    "pod-level-shared": (("a", "100m", "100m", "16Mi"), ("b", "", "", "")),
-}
-"""Recorded message -> containers of the pod from which it was made: name, CPU request and limit, memory limit."""
-
-
-def recorded_pod(name: str) -> tuple[Pod, PodSandbox, RuntimeContainer]:
-    sandbox, told = recorded(name)
-    made = tuple(
-        Container(own, requests=amounts(request, memory if limit else ""), limits=amounts(limit, memory))
-        for own, request, limit, memory in PODS[name]
-    )
-    qos = QoS.BEST_EFFORT if "best" in name else QoS.BURSTABLE if "burst" in name else QoS.GUARANTEED
-    whole = amounts("300m", "64Mi")
-    resources = PodResources(whole, whole) if name.startswith("pod-level") else None
-    return Pod(sandbox.uid, sandbox.name, containers=made, qos=qos, resources=resources), sandbox, told
-
-
-@pytest.mark.parametrize("name", sorted(PODS))
-def test_recorded_containers_agree_with_the_pods_from_which_they_were_made(name: str) -> None:
-    assert differences(*recorded_pod(name)) == []
-
-
 @settings(max_examples=100)
 @given(
     st.lists(st.sampled_from(["1", "2", "500m", "1m", ""]), min_size=1, max_size=3),
@@ -636,17 +620,6 @@ def test_of_a_pod_with_many_annotations_the_agents_own_are_kept() -> None:
     kept = kept_annotations(annotations)
     assert len(kept) == MOST_ANNOTATIONS
     assert kept["mooring/opt-out"] == "true"
-
-
-def test_one_who_waits_gets_the_pod_when_it_comes() -> None:
-    known = KnownPods()
-    known.replace_all({})
-    found: list[Pod | None] = []
-    asking = threading.Thread(target=lambda: found.append(known.find("u", patience=10_000)))
-    asking.start()
-    known.put(Pod("u", "web"))
-    asking.join(60)
-    assert found == [Pod("u", "web")]
 
 
 def test_one_who_waits_is_let_go_when_the_source_goes_quiet() -> None:

@@ -22,7 +22,7 @@ from mooring.agent.reactor.devices import with_devices
 from mooring.agent.reactor.recovery import cpus_of, live_names, taken_over, with_resizes_on_record, with_sizes_on_record
 from mooring.agent.reactor.response import Accepted, EventOutcome, outcome, refreshed
 from mooring.agent.reactor.update_container import releases_resumed, resizes_missed
-from mooring.agent.state import HAS_CGROUP, LIVE, AgentState, DevicesFound, LastSeen, Phase
+from mooring.agent.state import HAS_CGROUP, LIVE, AgentState, DevicesFound, HeldPod, LastSeen, Phase
 from mooring.engine.core.decision import Observer
 from mooring.engine.core.moment import Moment
 from mooring.engine.core.pod import Container, Pod, QoS
@@ -182,7 +182,7 @@ def _placed(
             had = before.kubelet.node
             if pod.uid in had.cpu.assignments or pod.uid in had.memory.assignments:
                 # It is active with what it has, though the engine would not admit it, and shares what it lacks.
-                others = {uid: one for uid, one in state.held.items() if uid != pod.uid}
+                others: Mapping[str, HeldPod] = {uid: one for uid, one in state.held.items() if uid != pod.uid}
                 adopted = replace(state.kubelet, node=state.kubelet.node.adopt([pod]))
                 state = replace(state, kubelet=adopted, held=others)
             effects += placing.report_unplaced(state, pod, placed.rejection, ReportKind.UNPLACED)
