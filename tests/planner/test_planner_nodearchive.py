@@ -11,7 +11,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import to_builtins
-from tests.values import not_none
 
 from mooring.documents.machine import ArchivePart, NodeArchiveDocument, UnreadFile
 from mooring.engine.core.errors import InputError
@@ -57,19 +56,6 @@ def configuration_of(root: Tree, flags: KubeletFlags | None = None) -> Any:
     found = collect(root, CollectRequest() if flags is None else CollectRequest(flags=flags))
     (part,) = (one for one in found.about.parts if one.name == "configuration")
     return json.loads(found.files["kubelet/config.json"]) if part.files else part.missing
-
-
-def test_what_is_collected_can_be_read(tmp_path: Path) -> None:
-    request = CollectRequest(node="n", kubelet="v1.36.3", config=[*sources_of([CONFIG])], pods=[POD])
-    file = tmp_path / "node.tar.gz"
-    file.write_bytes(collect(tree(var__lib__kubelet__cpu_manager_state="{}"), request).packed())
-    node = open_node(str(file))
-    assert not_none(node.configuration()).kubelet.cpu_manager_policy == "static"
-    assert [pod.uid for pod in active_pods(node.pod_documents(), node.about.node).running] == ["u"]
-    assert (node.state().cpu, node.state().memory) == ("{}", None)
-    assert (node.about.node, node.about.kubelet) == ("n", "v1.36.3")
-    assert node.machine().info.num_cores == 2
-    assert {finding.code for finding in node.findings()} == {"MOOR-581", "MOOR-583"}
 
 
 def test_what_an_archive_lacks_is_a_warning_unless_it_is_given_besides(tmp_path: Path) -> None:
