@@ -317,6 +317,11 @@ POLICIES = {
     "reservedSystemCPUs": "0",
     "topologyManagerPolicy": "best-effort",
 }
+PINNING = {
+    "memoryManagerPolicy": "Static",
+    "evictionHard": {"memory.available": "100Mi"},
+    "reservedMemory": [{"numaNode": 0, "limits": {"memory": "100Mi"}}],
+}
 CLUSTER = {
     "apiVersion": "mooring/v1alpha1",
     "kind": "Cluster",
@@ -332,6 +337,8 @@ CLUSTER = {
 }
 SMALL_LIMITS = {"requests": {"cpu": "1m", "memory": "1Mi"}, "limits": {"memory": "2Mi"}}
 """Of a pod that lets the next one in."""
+PINNED_LIMITS = {"limits": {"cpu": "1m", "memory": "1Mi"}}
+"""Of a pod that both state files list, as all after it do: what a plan writes grows with the square of these."""
 EXCLUSIVE = {"limits": {"cpu": "2", "memory": "1Gi"}}
 
 
@@ -357,6 +364,8 @@ def _written(folder: Path, count: int) -> dict[str, str]:
         "PODS": {"apiVersion": "v1", "kind": "List", "items": _pods(count, "web", SMALL_LIMITS)},
         "REFUSED": {"apiVersion": "v1", "kind": "List", "items": _pods(count, "web", EXCLUSIVE)},
         "ONE": {"apiVersion": "v1", "kind": "List", "items": _pods(1, "asked", SMALL_LIMITS)},
+        "PINNED": {"apiVersion": "v1", "kind": "List", "items": _pods(count, "web", PINNED_LIMITS)},
+        "PINNING": {**kubelet, **PINNING},
         "CONFIG": kubelet,
         "CLUSTER": CLUSTER,
         "SCENARIO": {"id": "large", "machine": NODE[1], "kubelet": POLICIES, "steps": steps},
@@ -375,6 +384,7 @@ def _written(folder: Path, count: int) -> dict[str, str]:
         ("show -o resources -f PODS", 2_000, GB, 120),
         ("plan -f REFUSED", 5_000, GB // 2, 300),
         ("plan -o json -f REFUSED", 5_000, GB // 2, 300),
+        ("plan -o json -f PINNED --config PINNING", 3_000, GB // 2, 120),
         ("explain -f PODS web-000000", 10_000, GB, 120),
         ("whatif --set topologyManagerPolicy=restricted -f PODS", 5_000, GB, 120),
         ("capacity --active PODS -f ONE", 2_000, GB, 120),
@@ -388,7 +398,8 @@ def _written(folder: Path, count: int) -> dict[str, str]:
 )
 def test_a_verb_keeps_within_memory_and_time(words: str, count: int, memory: int, seconds: int, tmp_path: Path) -> None:
     found = _written(tmp_path, count)
-    node = () if words.startswith(("replay", "fleet")) else (*NODE[:2], "--config", found["CONFIG"])
+    config = () if "--config" in words else ("--config", found["CONFIG"])
+    node = () if words.startswith(("replay", "fleet")) else (*NODE[:2], *config)
     arguments = [*(found.get(word, word) for word in words.split()), *node]
     if "STATE" in words:
         # What runs already, and has CPUs.

@@ -275,7 +275,7 @@ def test_a_plan_says_of_recorded_pods_what_a_replay_says() -> None:
 
 def test_no_pod_runs_on_the_cpus_of_a_kubelet_that_would_not_start() -> None:
     view = plan_view(refused_plan(asked(replace(STATIC, reserved_system_cpus="900"), [])))
-    assert [entry.use for entry in view.legend] == [CPUUse.LEFT_OUT]
+    assert list(view.legend) == [CPUUse.LEFT_OUT]
 
 
 def test_a_plan_keeps_two_kubelets_however_many_pods_it_has() -> None:
