@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -321,3 +321,19 @@ def test_a_drop_in_merges_maps_and_replaces_lists() -> None:
     patch = {"featureGates": {"B": True}, "reservedMemory": [2], "port": None}
     merged = {"featureGates": {"A": True, "B": True}, "reservedMemory": [2], "maxPods": 1}
     assert merged_configuration(base, patch) == merged
+
+
+def bare(name: str, status: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    return {"kind": "Pod", "metadata": {"name": name}, "spec": spec, "status": status or {}}
+
+
+def named(pods: Sequence[dict[str, Any]]) -> list[str]:
+    return [one["metadata"]["name"] for one in pods]
+
+
+def test_pods_that_are_bound_to_another_node_are_left_out() -> None:
+    nodes = {"here": "n1", "elsewhere": "n2", "unbound": ""}
+    items = [bare(name, nodeName=node, containers=[{"name": "c"}]) for name, node in nodes.items()]
+    pods = {"kind": "List", "items": items}
+    assert named(reduced_pods([pods], "n1")) == ["here", "unbound"]
+    assert len(reduced_pods([pods])) == 3
