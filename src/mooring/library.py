@@ -33,7 +33,7 @@ from mooring.inputs.pods.pod_files import pods_of
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.answers import explain as explaining
+    import mooring.answers.explain as explaining
     from mooring.answers.base import picture
     from mooring.answers.base.inputs import node as reading
     from mooring.views.svg import picture as drawing

@@ -72,6 +72,13 @@ def test_a_pod_that_the_limit_range_forbids_is_bad_input(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("folder")
+def test_a_command_that_is_shown_has_the_injected_container() -> None:
+    answer = ask("plan", "-f", "limits.yaml", "--inject", "proxy.yaml", "-o", "wide")
+    assert "its QoS class is Burstable" in answer.out
+    assert "istio-proxy" in answer.out
+
+
+@pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("verb", ["plan", "explain", "compare", "capacity", "show"])
 def test_an_injector_is_named_until_its_container_is_given(verb: str) -> None:
     limited = ("-f", "limits.yaml")

@@ -467,14 +467,6 @@ def test_a_rejected_pod_that_is_named_is_asked_about_beside_those_that_run(name:
     assert document["remarks"] == []
 
 
-@pytest.mark.parametrize("reason", ["TopologyAffinityError", "OutOfvendor.example/nic", "NodeAffinity", "ProcMount"])
-def test_plan_counts_pods_that_a_kubelet_rejected_for_any_reason_after_those_that_run(reason: str) -> None:
-    failed = pod("trainer", phase="Failed", cpus=10, reason=reason)
-    answered = ask("plan", [failed, *RUNNING], "-o", "json")
-    assert answered.code == 1
-    assert verdicts(answered) == [("db-0", True), ("db-1", True), ("trainer", False)]
-
-
 def test_a_rejected_pod_comes_before_pods_that_are_bound_to_no_node() -> None:
     pods = [pod("arriving", phase="Pending"), pod("anywhere", "", "Pending"), rejected("trainer", cpus=8), *RUNNING]
     asked = [name for name, _ in verdicts(ask("plan", pods, "-o", "json"))]

@@ -209,6 +209,17 @@ def test_the_remainder_of_a_distribution_is_reported() -> None:
     assert "MOOR-174" in [remark.code for remark in story.remarks]
 
 
+def test_scope_decides_whether_containers_are_asked_one_by_one() -> None:
+    pair = pod("pair", container("left", "5"), container("right", "5"))
+    apart = told(planned(policy("single-numa-node", "container"), [pair]))
+    together = told(planned(policy("single-numa-node", "pod"), [pair]))
+    assert apart.admitted
+    assert [merge(chapter).result.mask for chapter in apart.chapters] == [0b01, 0b10]
+    assert (together.why.code, [chapter.container for chapter in together.chapters]) == ("MOOR-102", [""])
+    assert together.chapters[0].need == 10
+    assert together.unreached == ("left", "right")
+
+
 def test_a_partition_is_divided_among_the_containers() -> None:
     own = pod_level("own", "4", container("app", "2"), Container("helper"))
     story = told(planned(with_pod_level(policy("restricted", "pod")), [own]))

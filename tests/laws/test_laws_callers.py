@@ -24,7 +24,7 @@ from mooring.answers.base.scenario import replay_scenario
 from mooring.answers.base.trace import Trace, TraceStep, shapes, trace_of
 from mooring.answers.capacity.answer import capacity_of
 from mooring.answers.capacity.eviction import Subject, replica
-from mooring.answers.compare.measures import judge
+from mooring.answers.compare.answer import judge
 from mooring.answers.compare.trial import SharedKubelet, Trial, is_alike_in_both_scopes, run_trials
 from mooring.answers.compare.variant import Dimension, Variant, option_sets
 from mooring.cluster.extender.deciding import Decider, PossibleNodes

@@ -157,6 +157,13 @@ def test_a_pod_that_comes_first_finds_its_node_and_a_small_one_that_moves_finds_
     assert [pod.get("left", False) for pod in to_builtins(plan_document(after))["pods"]] == [True, False, False, False]
 
 
+def test_the_cheapest_removal_wins() -> None:
+    question = asked([guaranteed("two", 2), guaranteed("four", 4), guaranteed("late", 3)])
+    removals = of_kind(question, "late", "removal")
+    assert removals[0].changes == (PodRemoval(ref("two"), ref("late")),)
+    assert removals[0].cost == Cost(touched=1, cpus=2000, bytes=16 * 2**20)
+
+
 def test_two_pods_go_where_one_is_not_enough() -> None:
     pods = [*(guaranteed(f"p{number}", 1) for number in range(7)), guaranteed("late", 4)]
     pairs = [one for one in found(asked(pods), "late") if len(one.changes) == 2]

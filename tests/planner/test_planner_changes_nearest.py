@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.planner.change_questions import questions, refused, tight_questions
@@ -319,3 +320,9 @@ def test_no_change_is_proposed_that_makes_the_pod_burstable() -> None:
     found = nearest_changes(Question(THREADED, CONFIG, pods=(pod,)), pod.uid, 100)
     assert found
     assert not any(isinstance(change, Amount) and change.container for one in found for change in one.changes)
+
+
+def test_a_default_above_the_limit_of_the_pod_is_refused() -> None:
+    pod = pod_from_object(LIMITS, source="pod.yaml")
+    with pytest.raises(InputError, match="above the limit"):
+        with_amount(pod, "a", "cpu", Quantity.parse("5"), PodGates())

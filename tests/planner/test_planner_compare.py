@@ -24,15 +24,13 @@ from mooring.answers.base.changes.configuration import AlignmentPromise
 from mooring.answers.base.plan import Plan, Question, RefusedPlan, make_plan
 from mooring.answers.base.scenario import replay_scenario
 from mooring.answers.base.trace import Trace, shapes, trace_of_scenario
-from mooring.answers.compare.answer import Comparison, compare
+from mooring.answers.compare.answer import Comparison, VariantOutcome, compare, judge
 from mooring.answers.compare.measures import (
     MEASURES,
     AlignedContainersPart,
-    VariantOutcome,
     VariantPart,
     alignment,
     digest,
-    judge,
     rank_key,
     touched,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import to_builtins
-from tests.values import not_none
 
 from mooring.documents.machine import ArchivePart, NodeArchiveDocument, UnreadFile
 from mooring.engine.core.errors import InputError
@@ -57,19 +56,6 @@ def configuration_of(root: Tree, flags: KubeletFlags | None = None) -> Any:
     found = collect(root, CollectRequest() if flags is None else CollectRequest(flags=flags))
     (part,) = (one for one in found.about.parts if one.name == "configuration")
     return json.loads(found.files["kubelet/config.json"]) if part.files else part.missing
-
-
-def test_what_is_collected_can_be_read(tmp_path: Path) -> None:
-    request = CollectRequest(node="n", kubelet="v1.36.3", config=[*sources_of([CONFIG])], pods=[POD])
-    file = tmp_path / "node.tar.gz"
-    file.write_bytes(collect(tree(var__lib__kubelet__cpu_manager_state="{}"), request).packed())
-    node = open_node(str(file))
-    assert not_none(node.configuration()).kubelet.cpu_manager_policy == "static"
-    assert [pod.uid for pod in active_pods(node.pod_documents(), node.about.node).running] == ["u"]
-    assert (node.state().cpu, node.state().memory) == ("{}", None)
-    assert (node.about.node, node.about.kubelet) == ("n", "v1.36.3")
-    assert node.machine().info.num_cores == 2
-    assert {finding.code for finding in node.findings()} == {"MOOR-581", "MOOR-583"}
 
 
 def test_what_an_archive_lacks_is_a_warning_unless_it_is_given_besides(tmp_path: Path) -> None:
@@ -335,3 +321,19 @@ def test_a_drop_in_merges_maps_and_replaces_lists() -> None:
     patch = {"featureGates": {"B": True}, "reservedMemory": [2], "port": None}
     merged = {"featureGates": {"A": True, "B": True}, "reservedMemory": [2], "maxPods": 1}
     assert merged_configuration(base, patch) == merged
+
+
+def bare(name: str, status: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    return {"kind": "Pod", "metadata": {"name": name}, "spec": spec, "status": status or {}}
+
+
+def named(pods: Sequence[dict[str, Any]]) -> list[str]:
+    return [one["metadata"]["name"] for one in pods]
+
+
+def test_pods_that_are_bound_to_another_node_are_left_out() -> None:
+    nodes = {"here": "n1", "elsewhere": "n2", "unbound": ""}
+    items = [bare(name, nodeName=node, containers=[{"name": "c"}]) for name, node in nodes.items()]
+    pods = {"kind": "List", "items": items}
+    assert named(reduced_pods([pods], "n1")) == ["here", "unbound"]
+    assert len(reduced_pods([pods])) == 3

@@ -174,3 +174,16 @@ def test_the_extension_is_advice_where_it_resizes_and_advice_that_was_not_run_sa
     found = ask("web", pod("web", "4"), config=PINNED | {"featureGates": {}}, extensions=(), cpu="6")
     assert "the extension exclusive-resize: the resize is then accepted (run here)." in found.remedy
     assert ask("web", pod("web", "4", "500m"), cpu="c1=2").remedy.startswith("In general (not run here): ")
+
+
+def test_a_pod_that_does_not_run_cannot_be_resized() -> None:
+    found = ask("big", pod("web", "2"), pod("big", "40"), cpu="2")
+    assert (found.accepted, found.runs, bool(found.notRunning)) == (False, False, True)
+    refused = ask("web", pod("web", "2"), config=ALIGNED | {"reservedSystemCPUs": "99"}, cpu="3")
+    assert (refused.accepted, refused.runs, refused.notRunning, bool(refused.startError)) == (False, False, "", True)
+
+
+def test_a_fraction_that_the_kubelet_resizes_in_no_way_stays() -> None:
+    config = PINNED | {"featureGates": {}}
+    found = ask("web/c1", pod("web", "2", "1500m"), config=config, extensions=(), cpu="2700m")
+    assert (found.accepted, largest(found, "c1").milliCPUs) == (False, 1500)

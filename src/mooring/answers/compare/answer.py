@@ -22,7 +22,8 @@ from mooring.answers.base.plan import AnyPlan, Plan, Question, RefusedPlan, make
 from mooring.answers.base.plan_document import differing, held_devices, placement_part, pod_part
 from mooring.answers.base.pods import pods_of
 from mooring.answers.base.trace import Trace, shapes
-from mooring.answers.compare.measures import VariantOutcome, VariantPart, judge, observed_key, rank_key
+from mooring.answers.compare.measures import VariantPart, digest, measures, observed_key, rank_key
+from mooring.answers.compare.trial import run_trials
 from mooring.answers.compare.variant import Variant
 from mooring.documents import plan as parts
 from mooring.engine.core.pod import Pod
@@ -54,6 +55,37 @@ class ComparisonDocument(parts.DocumentPart, kw_only=True):
     left_out: list[LeftOutPart]
     never_admitted: Annotated[list[str], parts.told("Pods that no variant admits.")]
     findings: list[parts.FindingPart]
+
+
+@dataclass(frozen=True, slots=True)
+class VariantOutcome:
+    """What became of a variant, small enough to be sent from one process to another."""
+
+    part: VariantPart
+    digest: str
+    """Equal for variants that decide everything alike, see :func:`~mooring.answers.compare.measures.digest`."""
+    admitted: frozenset[int] = frozenset()
+    """Positions of the admitted pods among those of the trace."""
+
+
+def judge(trace: Trace, variants: Mapping[int, Variant], shapes: Sequence[Pod]) -> dict[int, VariantOutcome]:
+    """Run variants through the trace and measure what comes of them: position of each variant -> its outcome.
+
+    Args:
+        trace: what happens to each.
+        variants: position -> variant, see :func:`~mooring.answers.compare.trial.run_trials`.
+        shapes: of the pods in the trace.
+    """
+    # Where plugins order the pods, none of them is there twice.
+    places = {pod.uid: place for place, pod in enumerate(trace.pods)} if trace.waits else {}
+    outcomes: dict[int, VariantOutcome] = {}
+    for trial in run_trials(trace, variants):
+        new = [admission for admission in trial.admissions if not admission.running]
+        admitted = frozenset(places.get(one.pod.uid, place) for place, one in enumerate(new) if one.decision.admitted)
+        text = digest(trial)
+        for position, found in measures(trace, trial, variants, shapes).items():
+            outcomes[position] = VariantOutcome(found, text, admitted)
+    return outcomes
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,12 @@
 A container is aligned at a level when its CPUs touch as few elements of the level as this machine allows for their
 number, whatever else ran there; at the level of cores, when its cores are its own with all their threads.
 
-See docs/reference/compare.md for the definitions in words. An outcome is small enough to be sent from one process to
-another.
+See docs/reference/compare.md for the definitions in words.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from hashlib import sha256
 from typing import Annotated
@@ -298,37 +296,6 @@ def digest(trial: trials.Trial) -> str:
         case verdict:
             lines.append(verdict)
     return sha256("\n".join(lines).encode("utf-8", "surrogatepass")).hexdigest()
-
-
-@dataclass(frozen=True, slots=True)
-class VariantOutcome:
-    """What became of a variant."""
-
-    part: VariantPart
-    digest: str
-    """Equal for variants that decide everything alike, see :func:`~mooring.answers.compare.measures.digest`."""
-    admitted: frozenset[int] = frozenset()
-    """Positions of the admitted pods among those of the trace."""
-
-
-def judge(trace: Trace, variants: Mapping[int, Variant], shapes: Sequence[Pod]) -> dict[int, VariantOutcome]:
-    """Run variants through the trace and measure what comes of them: position of each variant -> its outcome.
-
-    Args:
-        trace: what happens to each.
-        variants: position -> variant, see :func:`~mooring.answers.compare.trial.run_trials`.
-        shapes: of the pods in the trace.
-    """
-    # Where plugins order the pods, none of them is there twice.
-    places = {pod.uid: place for place, pod in enumerate(trace.pods)} if trace.waits else {}
-    outcomes: dict[int, VariantOutcome] = {}
-    for trial in trials.run_trials(trace, variants):
-        new = [admission for admission in trial.admissions if not admission.running]
-        admitted = frozenset(places.get(one.pod.uid, place) for place, one in enumerate(new) if one.decision.admitted)
-        text = digest(trial)
-        for position, found in measures(trace, trial, variants, shapes).items():
-            outcomes[position] = VariantOutcome(found, text, admitted)
-    return outcomes
 
 
 Value = Callable[[VariantPart], tuple[int | Fraction, ...]]
