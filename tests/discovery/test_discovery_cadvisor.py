@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -50,13 +51,8 @@ def answer(
     )
 
 
-def info_of(
-    cpus: Mapping[int, tuple[int | None, int | None, int | None]],
-    nodes: Iterable[int] = (0,),
-    texts: Texts | None = None,
-    arch: str = "x86_64",
-) -> MachineInfo:
-    info, error, _ = answer(cpus, nodes, texts, arch)
+def info_of(*given: Any, **more: Any) -> MachineInfo:
+    info, error, _ = answer(*given, **more)
     assert error == ""
     return info
 
