@@ -1,8 +1,21 @@
-"""Plans of kubelets that start."""
+"""Kubelets that start, and plans of them."""
 
 from __future__ import annotations
 
 from mooring.answers.base.plan import Plan, Question, RefusedPlan, make_plan
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.machineinfo import MachineInfo
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import start_kubelet
+
+
+def started_kubelet(
+    machine: MachineInfo, config: KubeletConfig, mooring: MooringConfig | None = None, files: StateTexts | None = None
+) -> Kubelet:
+    """Return a kubelet that starts, by default without extensions and on no state files."""
+    start = start_kubelet(machine, config, mooring or MooringConfig(), files or StateTexts())
+    assert isinstance(start, Kubelet), start
+    return start
 
 
 def started_plan(question: Question) -> Plan:

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from tests.cli.command import mooring
 from tests.node.nodes import machine
+from tests.values import refusal
 
 from mooring.cluster.dra.cdi import AllocationResult, CDISpecs, PreparedClaim, allocation_of, request_variable
 from mooring.cluster.dra.devices import (
@@ -29,7 +30,6 @@ from mooring.cluster.dra.driver import allocation_for, is_allocated, is_asked_fo
 from mooring.cluster.dra.objects import ClaimableCPUs, PreparedShare
 from mooring.cluster.dra.run import refuse_static_kubelet
 from mooring.engine.core.bits import CPUMask
-from mooring.engine.core.errors import InputError
 from mooring.engine.core.topology import discover_topology
 from mooring.engine.extensions.owners import HeldClaim, HeldShare
 from mooring.inputs.machines.loader import load_machine
@@ -56,14 +56,6 @@ def read(content: dict[str, Any]) -> PreparedClaim:
     return allocation_of(content, DRIVER, NODE, lambda name: CPUS.get(name, 0))
 
 
-def test_results_of_this_driver_count() -> None:
-    shared = result(shareID="s-1", consumedCapacity={"dra.cpu/cpu": "3"})
-    other = {**result("gpu0"), "driver": "gpu.example"}
-    found = read(claim(shared, other, result("cpu3", "single")))
-    assert found.results == (AllocationResult("r", "numa0", 3, "s-1"), AllocationResult("single", "cpu3", 1))
-    assert found.pods == ("pod-1",)
-
-
 def parameters(*requests: str, **more: Any) -> dict[str, Any]:
     content = {"apiVersion": "mooring/v1alpha1", "kind": "ClaimParameters", **more}
     own = {"requests": list(requests), "opaque": {"driver": DRIVER, "parameters": content}}
@@ -71,7 +63,12 @@ def parameters(*requests: str, **more: Any) -> dict[str, Any]:
     return claim(result(request="fast/big"), result("numa1"), config=[{}, other, own])
 
 
-def test_parameters_are_for_the_requests_that_they_name_or_all() -> None:
+def test_results_of_this_driver_count_with_parameters_for_the_requests_that_they_name_or_all() -> None:
+    shared = result(shareID="s-1", consumedCapacity={"dra.cpu/cpu": "3"})
+    other = {**result("gpu0"), "driver": "gpu.example"}
+    found = read(claim(shared, other, result("cpu3", "single")))
+    assert found.results == (AllocationResult("r", "numa0", 3, "s-1"), AllocationResult("single", "cpu3", 1))
+    assert found.pods == ("pod-1",)
     for requests, numa_nodes in (((), [2, 2]), (("fast",), [2, 0]), (("fast/big", "r"), [2, 2]), (("big",), [0, 0])):
         assert [one.numa_nodes for one in read(parameters(*requests, numaNodes=2)).results] == numa_nodes
 
@@ -91,8 +88,7 @@ def test_parameters_are_for_the_requests_that_they_name_or_all() -> None:
     ],
 )
 def test_what_cannot_be_prepared_says_why(content: dict[str, Any], words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        read(content)
+    assert words in refusal(read, content)
 
 
 PREPARED = PreparedClaim(
@@ -207,15 +203,12 @@ def allocate(content: dict[str, Any], room: ClaimableCPUs) -> list[dict[str, Any
     return results
 
 
-def test_immediate_allocation_takes_the_group_with_just_enough_left() -> None:
+def test_immediate_allocation_takes_the_group_with_just_enough_left_and_rounds_up_to_whole_cores() -> None:
     [found] = allocate(immediate(wants()), ClaimableCPUs(0x7F, last=False))
     assert (found["device"], found["consumedCapacity"], found["pool"]) == ("numa1", {"dra.cpu/cpu": "3"}, NODE)
     first, second = allocate(immediate(wants("4"), wants("1")), ClaimableCPUs(0x7F, last=False))
     assert (first["device"], second["device"]) == ("numa0", "numa1")
     assert first["shareID"] != second["shareID"]
-
-
-def test_immediate_allocation_rounds_up_to_whole_cores() -> None:
     [found] = allocate(immediate(wants("3")), ClaimableCPUs(0xFF, last=False, group_size=2, whole_cores=True))
     assert found["consumedCapacity"] == {"dra.cpu/cpu": "4"}
 
@@ -235,8 +228,7 @@ def test_immediate_allocation_rounds_up_to_whole_cores() -> None:
     ids=["nothing", "room", "class", "choice", "selectors", "several", "zero", "constraints"],
 )
 def test_what_only_the_scheduler_can_judge_is_not_allocated(content: dict[str, Any], words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        allocate(content, ClaimableCPUs(0xFF, last=False))
+    assert words in refusal(allocate, content, ClaimableCPUs(0xFF, last=False))
 
 
 def test_who_asks_for_immediate_allocation_names_this_node() -> None:
@@ -273,8 +265,7 @@ def test_a_kubelet_that_gives_cpus_itself_is_refused(tmp_path: Path) -> None:
         state.write_text(text, encoding="utf-8")
         refuse_static_kubelet(tmp_path, "")
     file.write_text("kind: KubeletConfiguration\ncpuManagerPolicy: static\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"kubelet\.yaml"):
-        refuse_static_kubelet(tmp_path, str(file))
+    assert "kubelet.yaml" in refusal(refuse_static_kubelet, tmp_path, str(file))
 
 
 def test_pcie_roots_are_read_from_sysfs(tmp_path: Path) -> None:
@@ -314,6 +305,8 @@ _NUMA_NODE = "resource.kubernetes.io/numaNode"
 def test_groups_are_named_by_their_numbers_and_have_all_their_cpus() -> None:
     assert {one.name: one.cpus for one in devices_of(SMALL, Grouping.NUMA)} == {"numa0": NUMA0, "numa1": NUMA1}
     assert [one.name for one in devices_of(SMALL, Grouping.CPU)] == [f"cpu{cpu}" for cpu in range(16)]
+    others = ("numa2", "numa", "numa00", "gpu0", "cpu-1", "l3-", "numa٣")
+    assert {name: device_cpus(SMALL, name) for name in others} == dict.fromkeys(others, 0)
 
 
 @pytest.mark.parametrize("grouping", Grouping, ids=lambda grouping: grouping.value)
@@ -328,12 +321,7 @@ def test_a_device_is_found_by_its_name_whatever_the_driver_publishes(name: str, 
     assert covered == topology.all_cpus
 
 
-@pytest.mark.parametrize("name", ["numa2", "numa", "numa00", "gpu0", "cpu-1", "l3-", "numa٣"])
-def test_what_is_no_device_has_no_cpus(name: str) -> None:
-    assert device_cpus(SMALL, name) == 0
-
-
-def test_attributes_have_the_names_of_the_ecosystem() -> None:
+def test_attributes_have_the_names_of_the_ecosystem_and_a_group_across_numa_nodes_has_no_numa_node() -> None:
     numa = devices_of(SMALL, Grouping.NUMA)[1].attributes
     assert numa == {
         "dra.cpu/smtEnabled": True,
@@ -345,11 +333,7 @@ def test_attributes_have_the_names_of_the_ecosystem() -> None:
     cpu = devices_of(SMALL, Grouping.CPU)[12].attributes
     assert (cpu["dra.cpu/cpuID"], cpu["dra.cpu/coreID"], cpu["dra.cpu/numaNodeID"]) == (12, 4, 1)
     assert "dra.cpu/cacheL3ID" in devices_of(SMALL, Grouping.L3)[0].attributes
-
-
-def test_a_group_across_numa_nodes_has_no_numa_node() -> None:
-    topology = discover_topology(machine(sockets=1))
-    [socket] = devices_of(topology, Grouping.SOCKET)
+    [socket] = devices_of(discover_topology(machine(sockets=1)), Grouping.SOCKET)
     assert "dra.cpu/numaNodeID" not in socket.attributes
     assert socket.attributes["dra.cpu/socketID"] == 0
 
@@ -358,6 +342,8 @@ def test_a_list_of_numa_nodes_begins_with_the_own_and_has_the_nearest_of_its_soc
     machine_info = load_machine("kunpeng-920-2s").info
     assert near_nodes(machine_info) == {0: (0, 1), 1: (1, 0), 2: (2, 3), 3: (3, 2)}
     assert near_nodes(load_machine("xeon-8480-2s").info) == {0: (0,), 1: (1,)}
+    flat = near_nodes(load_machine("xeonmax-9460-2s-snc4-flat").info)
+    assert (flat[0], flat[8]) == ((0, 1, 2, 3), (8, 0)), "a NUMA node without CPUs is near to every socket"
     topology = discover_topology(machine_info)
     groups = devices_of(topology, Grouping.NUMA, near_nodes=near_nodes(machine_info))
     rows = offered(groups, ClaimableCPUs(topology.all_cpus, last=False))
@@ -366,11 +352,6 @@ def test_a_list_of_numa_nodes_begins_with_the_own_and_has_the_nearest_of_its_soc
     ]
     sockets = devices_of(topology, Grouping.SOCKET, near_nodes=near_nodes(machine_info))
     assert [one.attributes[_NUMA_NODE] for one in sockets] == [(0, 1), (2, 3)]
-
-
-def test_a_numa_node_without_cpus_is_near_to_every_socket() -> None:
-    nearest = near_nodes(load_machine("xeonmax-9460-2s-snc4-flat").info)
-    assert (nearest[0], nearest[8]) == ((0, 1, 2, 3), (8, 0))
 
 
 def test_kinds_of_cores_are_told_where_a_group_has_one_kind() -> None:

@@ -251,7 +251,8 @@ def test_a_device_is_unhealthy_while_cpus_that_a_claim_has_of_it_are_offline(pla
         assert next(reports) == {"numa0": healthy, "numa1": (2, "offline CPUs: 4")}
 
 
-def test_a_kubelet_registers_the_driver_with_its_interface(place: ClaimNode) -> None:
+def test_a_kubelet_registers_the_driver_and_prepared_and_failed_claims_are_counted(place: ClaimNode) -> None:
+    place.objects.add("c", result("numa1", 2))
     with place.driver() as kubelet:
         info = kubelet.info
         assert (info.type, info.name, [*info.supported_versions]) == ("DRAPlugin", DRIVER, VERSIONS)
@@ -260,11 +261,6 @@ def test_a_kubelet_registers_the_driver_with_its_interface(place: ClaimNode) -> 
         assert kubelet.plugin.registered.is_set()
         kubelet.notify(registered=False, error="no")
         assert not kubelet.plugin.registered.is_set()
-
-
-def test_prepared_and_failed_claims_are_counted(place: ClaimNode) -> None:
-    place.objects.add("c", result("numa1", 2))
-    with place.driver() as kubelet:
         assert kubelet.prepare("c").error == ""
         assert kubelet.prepare("unknown").error != ""
         assert kubelet.unprepare("c") == ""
@@ -305,15 +301,12 @@ def test_a_claim_is_prepared_once_and_given_back(place: ClaimNode) -> None:
         assert place.claims() == {}
         assert [*place.specs.all()] == []
         assert place.node.cpus(other) == "0-7"
-
-
-def test_results_of_one_request_and_device_are_one_share(place: ClaimNode) -> None:
-    place.objects.add("c", result("numa1", 2, "r", "s-1"), result("numa1", 1, "r", "s-2"))
-    with place.driver() as kubelet:
-        answer = kubelet.prepare("c")
+        # Results of one request and device are one share.
+        place.objects.add("d", result("numa1", 2, "r", "s-1"), result("numa1", 1, "r", "s-2"))
+        answer = kubelet.prepare("d")
         assert [one.share_id for one in answer.devices] == ["s-1", "s-2"]
         assert len({one.cdi_device_ids[0] for one in answer.devices}) == 1
-        assert place.claims() == {"c": "4-6"}
+        assert place.claims() == {"d": "4-6"}
 
 
 def test_a_claim_that_cannot_be_had_says_why_and_leaves_nothing(place: ClaimNode) -> None:
@@ -451,7 +444,11 @@ def immediate(place: ClaimNode, name: str, count: int, **more: Any) -> dict[str,
     return content
 
 
-def test_immediate_allocation_takes_cpus_first_and_keeps_them_between_pods(place: ClaimNode) -> None:
+def test_immediate_allocation_that_is_written_and_fits_takes_cpus_first_and_keeps_them_between_pods(
+    place: ClaimNode,
+) -> None:
+    immediate(place, "changed", 3, conflict=True)
+    immediate(place, "big", 5)
     claim = immediate(place, "now", 3)
     with place.driver() as kubelet:
         kubelet.reconcile()
@@ -462,13 +459,5 @@ def test_immediate_allocation_takes_cpus_first_and_keeps_them_between_pods(place
         kubelet.reconcile()
         assert place.claims() == {"now": "1-3"}
         place.objects.known.clear()
-        kubelet.reconcile()
-        assert place.claims() == {}
-
-
-def test_immediate_allocation_that_cannot_be_written_or_does_not_fit_takes_nothing(place: ClaimNode) -> None:
-    immediate(place, "changed", 3, conflict=True)
-    immediate(place, "big", 5)
-    with place.driver() as kubelet:
         kubelet.reconcile()
         assert place.claims() == {}

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mooring.fleet.live_cluster import LiveCluster, live_cluster
-from mooring.fleet.live_objects import named_machines
 from mooring.inputs.decoding.fields import Document
 from mooring.published.cluster_objects import ClusterObjects, cluster_objects
 
@@ -62,4 +61,4 @@ def live(
 ) -> LiveCluster:
     """Return the cluster of some objects."""
     content: Any = dict(config)
-    return live_cluster(objects(*found), named_machines(machines), [Document(content, "kubelet.yaml", 1, 1)])
+    return live_cluster(objects(*found), machines, [Document(content, "kubelet.yaml", 1, 1)])

@@ -26,6 +26,7 @@ from rich.console import Group
 from tests.fleet.clusters import ALIGNED as ALIGNED_REPORT
 from tests.fleet.clusters import LOOSE, MOST_REMADE, SIX, arrival, asked, cluster, group, some_trials
 from tests.render.html_page import Page
+from tests.values import refusal
 
 from mooring.command.main import run
 from mooring.engine.core.config import MooringConfig
@@ -132,15 +133,11 @@ def test_one_node_fewer_than_the_size_does_not_do() -> None:
     assert "cpu" in size.binding
 
 
-def test_a_goal_that_nothing_reaches_is_said_with_its_cause() -> None:
+def test_a_goal_that_nothing_reaches_is_said_with_its_cause_and_an_unknown_group_is_named() -> None:
     size = size_of(trial_of(arrival("p", SIX)), "a", ("a",), Goal(), 4)
     assert size.fewest is None
     assert size.binding.startswith("1 refused (MOOR-")
-
-
-def test_an_unknown_group_is_named() -> None:
-    with pytest.raises(InputError, match="groups are a"):
-        size_of(trial_of(arrival("p", SIX)), "b", (), Goal(), 4)
+    assert "groups are a" in refusal(size_of, trial_of(arrival("p", SIX)), "b", (), Goal(), 4)
 
 
 @pytest.mark.parametrize(("words", "code"), [(["--extender"], 0), ([], 1)])
@@ -335,6 +332,12 @@ def test_a_second_interrupt_ends_a_simulation_without_an_answer(
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_a_group_is_sized_without_a_node_that_an_event_names(capsys: pytest.CaptureFixture[str]) -> None:
+    train = ["--cluster", EXAMPLE[1], "-f", str(ROOT / "examples/fleet/train.yaml")]
+    assert run(["fleet", "size", *train, *UPGRADE_DAY, "--group", "two-sockets", "--most=1"]) == 1
+    assert "two-sockets: no number up to " in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("within", ["nan", "inf", "-1", "1e308"])
 def test_a_time_to_wait_that_is_none_is_one_line(within: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["fleet", "size", *EXAMPLE, "--group", "one-socket", "--most=1", f"--within={within}"]) == 2
@@ -427,18 +430,18 @@ def test_a_node_that_refuses_is_drawn_as_it_was_and_the_refusal_explained() -> N
     assert explained.total() == 101
 
 
-def test_letters_of_a_picture_are_those_of_the_pods_on_the_node() -> None:
+def test_the_page_is_well_formed_with_pictures_of_the_pods_on_nodes_and_waiting_pods_explained() -> None:
     page = seen()
     data = page.data()
     pod = next(one for one in pods_of(page) if one[0] == "default/a")
     start = pod[2] * len(data["moments"]) * 2
     assert pod[3] in data["marks"][int.from_bytes(unpacked(data["states"])[start : start + 2], "little") - 1]
-
-
-def test_a_waiting_pod_is_explained_by_every_node() -> None:
-    page = seen()
-    assert page.data()["waits"] == [[["too little free cpu", 3]]]
+    assert data["waits"] == [[["too little free cpu", 3]]]
     assert [pod[0] for pod in pods_of(page) if pod[1] == "waits"] == ["default/late"]
+    root = ET.fromstring(unpacked(data["pictures"][0]))  # noqa: S314 - our own text
+    assert root.tag.endswith("svg")
+    assert not [one for one in root.iter() if one.tag.endswith(("style", "script"))]
+    assert not [attributes for _, attributes in page.elements if "style" in attributes or "onclick" in attributes]
 
 
 def test_pictures_beyond_the_most_are_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -457,14 +460,6 @@ def test_every_fate_has_words_on_the_page() -> None:
     assert len(Page(fleet_page_text(answer, result, history)).named("dt")) > len(PodPhase)
     script = script_text(SCRIPTS)
     assert all(re.search(rf"^  {fate.value}: ", script, re.MULTILINE) for fate in PodPhase)
-
-
-def test_the_page_is_well_formed_and_holds_its_pictures() -> None:
-    page = seen()
-    root = ET.fromstring(unpacked(page.data()["pictures"][0]))  # noqa: S314 - our own text
-    assert root.tag.endswith("svg")
-    assert not [one for one in root.iter() if one.tag.endswith(("style", "script"))]
-    assert not [attributes for _, attributes in page.elements if "style" in attributes or "onclick" in attributes]
 
 
 def test_hostile_names_are_texts() -> None:
@@ -513,10 +508,13 @@ def test_the_report_has_evicted_and_held_pods_and_nodes_of_another_configuration
     assert "<dt>held on a node by its agent</dt><dd>1</dd>" in page.text
 
 
+def text_of(result: Simulation) -> str:
+    return " ".join(plain(Group(*fleet_parts(answer_of(result), result, wide=False)), 100).split())
+
+
 def test_the_text_says_why_pods_wait_and_on_how_many_nodes_where_causes_differ() -> None:
     work = work_of("w", [arrival("large", asked("9")), arrival("six", asked("6", gpus=1), at=1.0)])
-    result = Simulation(cluster(group("n", 2), group("m", 1, gpus=0)), work, Strategy(extender=True)).run()
-    text = " ".join(plain(Group(*fleet_parts(answer_of(result), result, wide=False)), 100).split())
+    text = text_of(Simulation(cluster(group("n", 2), group("m", 1, gpus=0)), work, Strategy(extender=True)).run())
     assert "default/large 0 s waits too little free cpu default/six" in text
     assert re.search(r"default/six 1 s waits .*\(MOOR-\d+\): 2 nodes; too little free example.com/gpu: 1 node", text)
 
@@ -534,8 +532,7 @@ def test_the_text_says_why_pods_wait_and_on_how_many_nodes_where_causes_differ()
     ],
 )
 def test_the_text_counts_pods_in_plain_english(pods: list[PodArrival], words: str) -> None:
-    result = Simulation(cluster(group("n", 2, gpus=0)), work_of("w", pods)).run()
-    assert words in " ".join(plain(Group(*fleet_parts(answer_of(result), result, wide=False)), 100).split())
+    assert words in text_of(Simulation(cluster(group("n", 2, gpus=0)), work_of("w", pods)).run())
 
 
 # Controllers: what they create, when they create another pod, and when they give up.

@@ -190,31 +190,6 @@ def test_events_stand_in_a_cluster_too(tmp_path: Path) -> None:
     assert load_cluster(str(tmp_path / "cluster.yaml")).cluster.events == (NodeEvent(5.0, "a-1", NodeAction.DRAIN),)
 
 
-@pytest.mark.parametrize(
-    ("event", "words"),
-    [
-        ({"at": 1, "do": "explode", "nodes": ["a"]}, "events[0].do: 'explode' is not known; write one of cordon"),
-        ({"at": 1, "do": "drain", "nodes": ["b"]}, "events[0].nodes: 'b' is neither a node nor a group"),
-        ({"at": 1, "do": "drain"}, "events[0].nodes: must not be empty"),
-        ({"at": -1, "do": "drain", "nodes": ["a"]}, "events[0].at: must be a number of seconds"),
-        ({"at": 1, "do": "drain", "nodes": ["a"], "cpus": "1"}, "events[0].cpus: is not known"),
-        ({"at": 1, "do": "offline", "nodes": ["a"], "cpus": "1"}, "events[0].do: needs the extension cpu-hotplug"),
-        ({"at": 1e308, "do": "drain", "nodes": ["a"]}, "events[0].at: must be a number of seconds"),
-        ({"at": 1, "do": "drain", "nodes": ["a"], "every": 1e308}, "events[0].every: must be a number of seconds"),
-        ({"at": 1, "do": "taint", "nodes": ["a"], "taints": [{"key": 1}]}, "events[0].taints[0].key: must be a string"),
-        ({"at": 1, "do": "restart", "nodes": ["a"], "release": "9"}, "events[0].release: '9' is not a kubelet version"),
-        ({"at": 1, "do": "restart", "nodes": ["a"], "set": ["x=1"]}, "events[0].set: 'x' cannot be set"),
-        ({"at": 1, "do": "resize", "pod": "p", "containers": {"c": {"requests": {"gpu": 1}}}}, "gpu"),
-        ([], "events[0]"),
-    ],
-)
-def test_an_event_that_is_none_is_one_line(tmp_path: Path, event: Any, words: str) -> None:
-    with pytest.raises(InputError) as raised:
-        with_events(cluster(group("a", 2)), written(tmp_path, [event]))
-    assert words in str(raised.value)
-    assert "\n" not in str(raised.value)
-
-
 def test_the_agent_holds_a_pod_on_its_node_until_another_one_leaves() -> None:
     # Of the two NUMA nodes one has 3 CPUs for pods and one 4, so that no one has 3 beside two pods of 2 CPUs.
     pods = [arrival("one", asked("2"), runs=50.0), arrival("two", asked("2")), arrival("three", asked("3"), at=10)]
@@ -296,42 +271,6 @@ def test_a_group_has_machine_configuration_labels_zones_and_devices(tmp_path: Pa
     assert first.group.devices["example.com/gpu"][0].numa == (1,)
 
 
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"kind": "Custer"}, "kind: 'Custer' is not a cluster; write Cluster"),
-        ({"apiVersion": "v2"}, "apiVersion: 'v2' is not supported"),
-        ({"groups": []}, "groups: must not be empty"),
-        ({"nodes": []}, "nodes: is not known; known are"),
-        ({"groups": [{**GROUP, "cuont": 1}]}, "groups[0].cuont: is not known; did you mean count?"),
-        ({"groups": [{**GROUP, "count": -1}]}, "groups[0].count"),
-        ({"groups": [GROUP, GROUP]}, "'a' is the name of two"),
-        ({"groups": [{**GROUP, "count": 200_000}]}, "more than 100000 nodes"),
-        (
-            {"groups": [{**GROUP, "machine": "nowhere"}]},
-            "cluster.yaml:4:3: groups[0].machine: nowhere: unknown machine",
-        ),
-        ({"groups": [GROUP, {**GROUP, "name": "b", "machine": "cores=0"}]}, "7:3: groups[1].machine: cores: must not"),
-        ({"groups": [{**GROUP, "machine": "./none.json"}]}, "groups[0].machine: ./none.json: no such file"),
-        ({"groups": [{**GROUP, "release": "banana"}]}, "groups[0].release: 'banana' is not a kubelet version"),
-        ({"groups": [{**GROUP, "kubelet": {"maxPods": "x"}}]}, "cluster.yaml:5:5: groups[0].kubelet.maxPods: must be"),
-        ({"groups": [{**GROUP, "mooring": {"mode": 1}}]}, "groups[0].mooring.mode: 'mode' is not known"),
-        ({"groups": [{**GROUP, "taints": [{"key": "a"}, {"key": 1}]}]}, "groups[0].taints[1].key: must be a string"),
-        (
-            {"groups": [{**GROUP, "taints": [{"key": "a", "effect": "No"}]}]},
-            "cluster.yaml:7:5: groups[0].taints[0].effect: 'No' is not known",
-        ),
-        ({"groups": [{"count": 1}]}, "groups[0].name: must not be empty"),
-        ({"groups": [{**GROUP, "zones": [1]}]}, "groups[0].zones: must be a list of strings"),
-    ],
-)
-def test_a_cluster_that_is_none_is_one_line_with_its_place(tmp_path: Path, fields: dict[str, Any], words: str) -> None:
-    with pytest.raises(InputError) as raised:
-        load_cluster(cluster_file(tmp_path, **fields))
-    assert words in str(raised.value)
-    assert "\n" not in str(raised.value)
-
-
 def test_one_path_of_work_needs_no_list(tmp_path: Path) -> None:
     path = lines_file(tmp_path, {"pod": POD, "at": 5})
     assert load_work(path) == load_work([path])
@@ -348,38 +287,6 @@ def test_a_line_of_work_has_times_owner_and_count(tmp_path: Path) -> None:
 
 def job(**spec: Any) -> dict[str, Any]:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {"template": POD, **spec}}
-
-
-NAMED = {"pod": {**POD, "metadata": {"name": "one"}}}
-
-
-@pytest.mark.parametrize(
-    ("lines", "words"),
-    [
-        (["{"], "work.jsonl:1: is not JSON"),
-        ([{"pod": POD, "at": -1}], "work.jsonl:1: at: must be a number of seconds"),
-        ([{"pod": POD, "runs": 1e308}], "work.jsonl:1: runs: must be a number of seconds from 0 to 3153600000"),
-        ([{"pod": POD, "leaves": "1h"}], "work.jsonl:1: leaves: must be a number of seconds from 0 to"),
-        ([{"pod": POD, "count": -1}], "work.jsonl:1: count: must not be negative, but is -1; write 0 or more"),
-        ([{"pod": POD, "att": 1}], "work.jsonl:1: att: is not known; did you mean at?"),
-        ([{"pod": {"spec": {"containers": []}}}], "work.jsonl:1: pod.spec.containers: must not be empty"),
-        ([{"pod": POD, "at": 9, "leaves": 3}], "ends at 3 s, before it begins at 9 s"),
-        ([[]], "work.jsonl:1"),
-        ([NAMED, NAMED], "is there twice"),
-        ([{"pod": POD, "count": 10**9}], "more than 1000000 pods; split the work"),
-        ([{"workload": job(completions=10**9)}], "more than 1000000 pods; split the work"),
-        ([{"workload": {**job(), "kind": "DaemonSet"}}], "work.jsonl:1: workload.kind: 'DaemonSet' is not simulated"),
-        (
-            [{"workload": job(template={"spec": {"containers": []}})}],
-            "workload.spec.template.spec.containers: must not be empty",
-        ),
-        ([{"workload": job(backoffLimit=-1)}], "workload.spec.backoffLimit: must not be negative"),
-    ],
-)
-def test_lines_that_are_no_work_are_named(tmp_path: Path, lines: list[object], words: str) -> None:
-    with pytest.raises(InputError) as raised:
-        load_work([lines_file(tmp_path, *lines)])
-    assert words in str(raised.value)
 
 
 def test_a_deployment_is_a_controller(tmp_path: Path) -> None:
@@ -440,29 +347,103 @@ def generated(folder: Path, shape: str = "", fields: str = "") -> str:
     return str(folder / "work.yaml")
 
 
+WRONG_EVENTS: list[tuple[Any, str]] = [
+    ({"at": 1, "do": "explode", "nodes": ["a"]}, "events[0].do: 'explode' is not known; write one of cordon"),
+    ({"at": 1, "do": "drain", "nodes": ["b"]}, "events[0].nodes: 'b' is neither a node nor a group"),
+    ({"at": 1, "do": "drain"}, "events[0].nodes: must not be empty"),
+    ({"at": -1, "do": "drain", "nodes": ["a"]}, "events[0].at: must be a number of seconds"),
+    ({"at": 1, "do": "drain", "nodes": ["a"], "cpus": "1"}, "events[0].cpus: is not known"),
+    ({"at": 1, "do": "offline", "nodes": ["a"], "cpus": "1"}, "events[0].do: needs the extension cpu-hotplug"),
+    ({"at": 1e308, "do": "drain", "nodes": ["a"]}, "events[0].at: must be a number of seconds"),
+    ({"at": 1, "do": "drain", "nodes": ["a"], "every": 1e308}, "events[0].every: must be a number of seconds"),
+    ({"at": 1, "do": "taint", "nodes": ["a"], "taints": [{"key": 1}]}, "events[0].taints[0].key: must be a string"),
+    ({"at": 1, "do": "restart", "nodes": ["a"], "release": "9"}, "events[0].release: '9' is not a kubelet version"),
+    ({"at": 1, "do": "restart", "nodes": ["a"], "set": ["x=1"]}, "events[0].set: 'x' cannot be set"),
+    ({"at": 1, "do": "resize", "pod": "p", "containers": {"c": {"requests": {"gpu": 1}}}}, "gpu"),
+    ([], "events[0]"),
+]
+WRONG_CLUSTERS: list[tuple[Any, str]] = [
+    ({"kind": "Custer"}, "kind: 'Custer' is not a cluster; write Cluster"),
+    ({"apiVersion": "v2"}, "apiVersion: 'v2' is not supported"),
+    ({"groups": []}, "groups: must not be empty"),
+    ({"nodes": []}, "nodes: is not known; known are"),
+    ({"groups": [{**GROUP, "cuont": 1}]}, "groups[0].cuont: is not known; did you mean count?"),
+    ({"groups": [{**GROUP, "count": -1}]}, "groups[0].count"),
+    ({"groups": [GROUP, GROUP]}, "'a' is the name of two"),
+    ({"groups": [{**GROUP, "count": 200_000}]}, "more than 100000 nodes"),
+    (
+        {"groups": [{**GROUP, "machine": "nowhere"}]},
+        "cluster.yaml:4:3: groups[0].machine: nowhere: unknown machine",
+    ),
+    ({"groups": [GROUP, {**GROUP, "name": "b", "machine": "cores=0"}]}, "7:3: groups[1].machine: cores: must not"),
+    ({"groups": [{**GROUP, "machine": "./none.json"}]}, "groups[0].machine: ./none.json: no such file"),
+    ({"groups": [{**GROUP, "release": "banana"}]}, "groups[0].release: 'banana' is not a kubelet version"),
+    ({"groups": [{**GROUP, "kubelet": {"maxPods": "x"}}]}, "cluster.yaml:5:5: groups[0].kubelet.maxPods: must be"),
+    ({"groups": [{**GROUP, "mooring": {"mode": 1}}]}, "groups[0].mooring.mode: 'mode' is not known"),
+    ({"groups": [{**GROUP, "taints": [{"key": "a"}, {"key": 1}]}]}, "groups[0].taints[1].key: must be a string"),
+    (
+        {"groups": [{**GROUP, "taints": [{"key": "a", "effect": "No"}]}]},
+        "cluster.yaml:7:5: groups[0].taints[0].effect: 'No' is not known",
+    ),
+    ({"groups": [{"count": 1}]}, "groups[0].name: must not be empty"),
+    ({"groups": [{**GROUP, "zones": [1]}]}, "groups[0].zones: must be a list of strings"),
+]
+NAMED = {"pod": {**POD, "metadata": {"name": "one"}}}
+WRONG_LINES: list[tuple[Any, str]] = [
+    (["{"], "work.jsonl:1: is not JSON"),
+    ([{"pod": POD, "at": -1}], "work.jsonl:1: at: must be a number of seconds"),
+    ([{"pod": POD, "runs": 1e308}], "work.jsonl:1: runs: must be a number of seconds from 0 to 3153600000"),
+    ([{"pod": POD, "leaves": "1h"}], "work.jsonl:1: leaves: must be a number of seconds from 0 to"),
+    ([{"pod": POD, "count": -1}], "work.jsonl:1: count: must not be negative, but is -1; write 0 or more"),
+    ([{"pod": POD, "att": 1}], "work.jsonl:1: att: is not known; did you mean at?"),
+    ([{"pod": {"spec": {"containers": []}}}], "work.jsonl:1: pod.spec.containers: must not be empty"),
+    ([{"pod": POD, "at": 9, "leaves": 3}], "ends at 3 s, before it begins at 9 s"),
+    ([[]], "work.jsonl:1"),
+    ([NAMED, NAMED], "is there twice"),
+    ([{"pod": POD, "count": 10**9}], "more than 1000000 pods; split the work"),
+    ([{"workload": job(completions=10**9)}], "more than 1000000 pods; split the work"),
+    ([{"workload": {**job(), "kind": "DaemonSet"}}], "work.jsonl:1: workload.kind: 'DaemonSet' is not simulated"),
+    (
+        [{"workload": job(template={"spec": {"containers": []}})}],
+        "workload.spec.template.spec.containers: must not be empty",
+    ),
+    ([{"workload": job(backoffLimit=-1)}], "workload.spec.backoffLimit: must not be negative"),
+]
+WRONG_NUMBERS = [
+    ("meanLifetime: 1e308", "", ":3:1: meanLifetime: must be a number of seconds from 0 to 3153600000 (100 years)"),
+    ("meanLifetime: -1", "", ":3:1: meanLifetime: must be a number of seconds from 0 to"),
+    ("meanLifetime: .inf", "", ":3:15: .inf is not a number"),
+    ("meanLifetime: 1h", "", ":3:1: meanLifetime: must be a number of seconds from 0 to"),
+    ("perHour: -10", "", ":3:1: perHour: must not be negative, but is -10; write 0 or more"),
+    ("perHour: .nan", "", ":3:10: .nan is not a number"),
+    ("burst: -1", "", ":3:1: burst: must be at least 1, but is -1; write 1 or more"),
+    ("burst: 0", "", ":3:1: burst: must be at least 1, but is 0; write 1 or more"),
+    ("count: -5", "", ":3:1: count: must not be negative, but is -5; write 0 or more"),
+    ("", "weight: -1, ", ":5:4: shapes[0].weight: must not be negative, but is -1; write 0 or more"),
+    ("", "weight: 0, ", ":4:1: shapes: all weights are 0; give at least one shape a weight of 1 or more"),
+]
+
+
 @pytest.mark.parametrize(
-    ("fields", "shape", "words"),
+    ("wrong", "words"),
     [
-        ("meanLifetime: 1e308", "", ":3:1: meanLifetime: must be a number of seconds from 0 to 3153600000 (100 years)"),
-        ("meanLifetime: -1", "", ":3:1: meanLifetime: must be a number of seconds from 0 to"),
-        ("meanLifetime: .inf", "", ":3:15: .inf is not a number"),
-        ("meanLifetime: 1h", "", ":3:1: meanLifetime: must be a number of seconds from 0 to"),
-        ("perHour: -10", "", ":3:1: perHour: must not be negative, but is -10; write 0 or more"),
-        ("perHour: .nan", "", ":3:10: .nan is not a number"),
-        ("burst: -1", "", ":3:1: burst: must be at least 1, but is -1; write 1 or more"),
-        ("burst: 0", "", ":3:1: burst: must be at least 1, but is 0; write 1 or more"),
-        ("count: -5", "", ":3:1: count: must not be negative, but is -5; write 0 or more"),
-        ("", "weight: -1, ", ":5:4: shapes[0].weight: must not be negative, but is -1; write 0 or more"),
-        ("", "weight: 0, ", ":4:1: shapes: all weights are 0; give at least one shape a weight of 1 or more"),
+        *((("events", event), words) for event, words in WRONG_EVENTS),
+        *((("cluster", fields), words) for fields, words in WRONG_CLUSTERS),
+        *((("lines", lines), words) for lines, words in WRONG_LINES),
+        *((("generated", (shape, fields)), f"work.yaml{words}") for fields, shape, words in WRONG_NUMBERS),
     ],
 )
-def test_a_number_of_generated_work_that_cannot_be_is_named(
-    tmp_path: Path, fields: str, shape: str, words: str
+def test_a_mistake_in_a_file_is_one_line_with_its_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], wrong: tuple[str, Any], words: str
 ) -> None:
-    with pytest.raises(InputError) as raised:
-        load_work([generated(tmp_path, shape, fields)])
-    assert f"work.yaml{words}" in str(raised.value)
-    assert raised.value.remedy
+    kind, content = wrong
+    nodes = cluster_file(tmp_path, **(content if kind == "cluster" else {}))
+    work = lines_file(tmp_path, *content) if kind == "lines" else str(ROOT / "examples" / "pods.yaml")
+    work = generated(tmp_path, *content) if kind == "generated" else work
+    events = ["--events", written(tmp_path, [content])] if kind == "events" else []
+    assert run(["fleet", "simulate", "--cluster", nodes, "-f", work, *events]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert words in line
 
 
 def test_a_mean_lifetime_of_0_ends_pods_at_once_and_without_one_they_stay(tmp_path: Path) -> None:

@@ -25,7 +25,6 @@ from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.releases.catalog import release_of
 from mooring.fleet.event_files import load_cluster
 from mooring.fleet.live_cluster import LiveCluster, live_cluster
-from mooring.fleet.live_objects import named_machines
 from mooring.fleet.nodes import Nodes
 from mooring.fleet.relocation import FitQuestion, drain, fit, is_clean, upgrade
 from mooring.fleet.scheduler.scheduler import Scheduler
@@ -396,7 +395,7 @@ def written(folder: Path, packed: bytes) -> str:
 
 
 def answer(found: ClusterObjects) -> dict[str, Any]:
-    live = live_cluster(found, named_machines([MACHINE]))
+    live = live_cluster(found, [MACHINE])
     document = fit(live, FitQuestion("default/new", asked("4"), 4))
     return {name: getattr(document, name) for name in ("now", "causes", "after", "plan", "fixed", "assumed")}
 
@@ -439,7 +438,7 @@ def test_what_could_not_be_read_is_said_again_by_every_answer(tmp_path: Path) ->
     found = cluster_archive()
     less = ClusterObjects(found.source, found.found, found.configz, unread=("nodestates cannot be read",))
     read = load_objects(written(tmp_path, ClusterArchive(less, WHEN).packed()))
-    assert live_cluster(read, named_machines([MACHINE])).cluster.findings[0] == "nodestates cannot be read"
+    assert live_cluster(read, [MACHINE]).cluster.findings[0] == "nodestates cannot be read"
 
 
 def test_simulations_take_an_archive_with_its_nodes_as_they_are(tmp_path: Path) -> None:

@@ -109,7 +109,6 @@ def test_a_kubelet_beside_it_is_not_asked_for_devices_without_extras(tmp_path_fa
 # The built wheel: its name, and what it has besides the package.
 
 
-ROOT_WHEEL = Path(__file__).resolve().parents[2]
 DATA = f"kube_mooring-{__version__}.data/data/"
 
 
@@ -117,7 +116,7 @@ DATA = f"kube_mooring-{__version__}.data/data/"
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     folder = tmp_path_factory.mktemp("dist")
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(command, cwd=ROOT_WHEEL, check=True, capture_output=True)
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     (file,) = folder.iterdir()
     assert file.name == f"kube_mooring-{__version__}-py3-none-any.whl"
     return zipfile.ZipFile(file)
@@ -129,10 +128,6 @@ def test_errors_name_the_distribution_by_which_the_wheel_is_installed(wheel: zip
     metadata = HeaderParser().parsestr(text)
     assert (metadata["Name"], metadata["Version"]) == (DISTRIBUTION, __version__)
     assert set(metadata.get_all("Provides-Extra", [])) == {"agent", "dra", "fleet", "kube", "notebook", "tracing"}
-
-
-def test_the_files_of_the_demo_are_in_the_wheel(wheel: zipfile.ZipFile) -> None:
-    assert {"mooring/answers/demo/pods.yaml", "mooring/answers/demo/kubelet.yaml"} <= set(wheel.namelist())
 
 
 def test_each_verb_has_a_manual_page(wheel: zipfile.ZipFile) -> None:
@@ -171,7 +166,8 @@ def test_each_shell_gets_its_completion(wheel: zipfile.ZipFile) -> None:
         assert words in wheel.read(DATA + place).decode()
 
 
-def test_only_the_package_and_shared_files_are_installed(wheel: zipfile.ZipFile) -> None:
+def test_only_the_package_with_its_demo_and_shared_files_are_installed(wheel: zipfile.ZipFile) -> None:
+    assert {"mooring/answers/demo/pods.yaml", "mooring/answers/demo/kubelet.yaml"} <= set(wheel.namelist())
     assert {name.split("/")[0] for name in wheel.namelist()} == {
         "mooring",
         f"kube_mooring-{__version__}.data",

@@ -94,7 +94,9 @@ def test_every_step_of_the_release_is_a_target_of_the_makefile(workflow: dict[st
     assert [line for line in lines if not line.startswith(("make ", *OF_THE_RUNNER))] == []
 
 
-def test_only_the_job_that_publishes_may_write_and_it_needs_the_tests(workflow: dict[str, Any]) -> None:
+def test_only_the_job_that_publishes_may_write_and_it_needs_the_tests_and_a_tag(workflow: dict[str, Any]) -> None:
+    # The key "on" is read as a boolean by YAML 1.1.
+    assert workflow[True]["push"]["tags"] == ["v[0-9]+.[0-9]+.[0-9]+"]  # type: ignore[index]
     assert workflow["permissions"] == {"contents": "read"}
     assert [name for name, job in workflow["jobs"].items() if "permissions" in job] == ["publish"]
     assert workflow["jobs"]["publish"]["needs"] == ["test", "build"]
@@ -118,11 +120,6 @@ def test_actions_are_commits_and_no_shell_gets_text_of_others(path: Path) -> Non
         step["uses"] for step in steps if not re.fullmatch(r"\S+@[0-9a-f]{40}", step.get("uses", "x@" + "0" * 40))
     ] == []
     assert [step["run"] for step in steps if "${{" in step.get("run", "").replace("${{ matrix.python }}", "")] == []
-
-
-def test_a_tag_with_code_starts_no_release(workflow: dict[str, Any]) -> None:
-    # The key "on" is read as a boolean by YAML 1.1.
-    assert workflow[True]["push"]["tags"] == ["v[0-9]+.[0-9]+.[0-9]+"]  # type: ignore[index]
 
 
 def test_chart_and_package_have_one_version() -> None:
@@ -176,15 +173,14 @@ def test_the_manifest_names_version_platform_and_digest_of_the_archive(
     ]
 
 
-def test_the_manifest_is_one_that_krew_takes(krew: ModuleType, tmp_path: Path) -> None:
+def test_the_manifest_is_one_that_krew_takes_and_none_is_written_for_an_archive_that_it_cannot_unpack(
+    krew: ModuleType, tmp_path: Path
+) -> None:
+    assert krew.main(ADDRESS, [archive(tmp_path, link=True)]) == 1
+    assert not (tmp_path / "mooring.yaml").exists()
     assert krew.main(ADDRESS, [archive(tmp_path)]) == 0
     written = yaml.safe_load((tmp_path / "mooring.yaml").read_text(encoding="utf-8"))
     assert krew.faults(written, "mooring.yaml") == []
-
-
-def test_no_manifest_is_written_for_an_archive_that_krew_cannot_unpack(krew: ModuleType, tmp_path: Path) -> None:
-    assert krew.main(ADDRESS, [archive(tmp_path, link=True)]) == 1
-    assert not (tmp_path / "mooring.yaml").exists()
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,8 @@ from hypothesis import assume, event, example, given, settings
 from hypothesis import strategies as st
 from tests.cpumanager.pods import container, guaranteed
 from tests.laws.strategies_whole_node import NIC, Hardware, configurations, hardware, pods
+from tests.plans import started_kubelet
+from tests.values import refusal
 
 from mooring.engine.core.config import EXTENSIONS, FIXABLE_DEFECTS, KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.core.decision import StartRefusal
@@ -40,8 +42,7 @@ def over_the_wire(document: dict[str, Any]) -> object:
 
 
 def started(facts: NodeFacts, state: NodeState | None = None) -> Kubelet:
-    start = start_kubelet(facts.machine, facts.config, facts.mooring, state.files if state else StateTexts())
-    assert isinstance(start, Kubelet), start
+    start = started_kubelet(facts.machine, facts.config, facts.mooring, state.files if state else None)
     return start.with_devices(state.devices) if state else start
 
 
@@ -260,8 +261,7 @@ def test_state_that_cannot_be_used_is_named(spec: dict[str, Any], words: str) ->
 
 @pytest.mark.parametrize("document", [None, [], "x", {"metadata": {"name": 3}}], ids=["none", "list", "text", "name"])
 def test_what_is_no_object_is_refused(document: object) -> None:
-    with pytest.raises(InputError, match="NodeState: is not an object with a name"):
-        state_of(document)
+    assert "NodeState: is not an object with a name" in refusal(state_of, document)
 
 
 def test_members_of_a_later_version_are_skipped() -> None:
@@ -327,9 +327,7 @@ class Amount(NamedTuple):
 
 
 def fresh(text: str, config: KubeletConfig) -> Kubelet:
-    start = start_kubelet(parse_compact(text).info, config, MooringConfig(), StateTexts())
-    assert isinstance(start, Kubelet), start
-    return start
+    return started_kubelet(parse_compact(text).info, config)
 
 
 def guaranteed_topology(uid: str, **amounts: int) -> Pod:
@@ -356,16 +354,16 @@ def steps(kubelet: Kubelet) -> int:
 @given(hardware(), configurations(), st.data())
 @settings(max_examples=60)
 def test_available_is_what_a_pod_gets_and_not_more(hard: Hardware, config: KubeletConfig, data: st.DataObject) -> None:
-    config = replace(config, topology_manager_policy="single-numa-node")
-    empty = start_kubelet(hard.info, config, MooringConfig(), StateTexts())
-    assume(isinstance(empty, Kubelet))
-    assert isinstance(empty, Kubelet)
-    empty = empty.with_devices(DeviceState(hard.devices))
-    allocatable, available = exclusive_cpus_of(empty.node)
-    assert available == allocatable <= hard.info.num_cores - 1
-    for one in (amount for zone in zones_of(hard.info, empty.node) for amount in zone["resources"]):
-        assert int(one["available"]) == int(one["allocatable"]) <= int(one["capacity"])
-    kubelet = after_pods(empty, data)
+    for policy in (config.topology_manager_policy, "single-numa-node"):
+        empty = start_kubelet(hard.info, replace(config, topology_manager_policy=policy), MooringConfig(), StateTexts())
+        assume(isinstance(empty, Kubelet))
+        assert isinstance(empty, Kubelet)
+        kubelet = empty.with_devices(DeviceState(hard.devices))
+        allocatable, available = exclusive_cpus_of(kubelet.node)
+        assert available == allocatable <= hard.info.num_cores - 1
+        for one in (amount for zone in zones_of(hard.info, kubelet.node) for amount in zone["resources"]):
+            assert int(one["available"]) == int(one["allocatable"]) <= int(one["capacity"])
+    kubelet = after_pods(kubelet, data)
 
     tried = [("cpu", steps(kubelet)), ("memory", 1)]
     if len(hard.info.topology) > 1:  # on one node a pod without memory has no default nodes, and no such pod exists

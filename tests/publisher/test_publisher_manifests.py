@@ -10,13 +10,12 @@ import pytest
 import yaml
 from tests.agent.small_node import CONFIG, INFO
 from tests.cli.command import options_of
+from tests.plans import started_kubelet
 from tests.publisher.manifests import mistakes
 from tests.values import not_none
 
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.devicemanager.state import Device, DeviceState
-from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.start import start_kubelet
 from mooring.monitoring.serve.app import ServeOptions
 from mooring.published.facts_document import digest_of, facts_document
 from mooring.published.objects import (
@@ -194,8 +193,7 @@ def closed(schema: Any) -> Any:
 def everything() -> Observation:
     """Return an observation in which every field is used."""
     facts = NodeFacts(INFO, CONFIG, MooringConfig())
-    start = start_kubelet(INFO, CONFIG, MooringConfig(), StateTexts())
-    assert isinstance(start, Kubelet)
+    start = started_kubelet(INFO, CONFIG)
     devices = DeviceState(
         {"v/gpu": (Device("a", (0, 1)), Device("b", healthy=False))}, {"u": {"c": {"v/gpu": frozenset({"a"})}}}
     )

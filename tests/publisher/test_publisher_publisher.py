@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 from tests.agent.pods.fault_injector import Fault, FaultInjector
+from tests.plans import started_kubelet
 from tests.values import not_none
 
-from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.errors import MooringError
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import Pod
-from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.start import start_kubelet
+from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.inputs.machines.compact import parse_compact
 from mooring.published.facts_document import facts_of
 from mooring.published.objects import state_of
@@ -29,15 +29,10 @@ NODE = "node-1"
 FACTS = "POST /apis/mooring.dev/v1alpha1/nodefacts"
 STATE = f"PATCH /apis/mooring.dev/v1alpha1/nodestates/{NODE}"
 TOPOLOGY = f"PATCH /apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies/{NODE}"
+MACHINE = parse_compact("cores=8 memory=8Gi").info
 CONFIG = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
 RHYTHM = Rhythm(gathering=0.2, least=1.0, heartbeat=300.0)
 BEGAN = 1_700_000_000.0
-
-
-def kubelet() -> Kubelet:
-    start = start_kubelet(parse_compact("cores=8 memory=8Gi").info, CONFIG, MooringConfig(), StateTexts())
-    assert isinstance(start, Kubelet)
-    return start
 
 
 @dataclass
@@ -45,7 +40,7 @@ class Node:
     """A node that a test changes, a publisher of it, and a clock that stands still."""
 
     cluster: FaultInjector
-    kubelet: Kubelet = field(default_factory=kubelet)
+    kubelet: Kubelet = field(default_factory=lambda: started_kubelet(MACHINE, CONFIG))
     observer: EngineObserver = field(default_factory=lambda: EngineObserver(NODE))
     now: float = 1000.0
     rhythm: Rhythm = RHYTHM

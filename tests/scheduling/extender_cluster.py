@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from msgspec import Raw, structs
+from tests.plans import started_kubelet
 
 from mooring.cluster.extender.binding import Binder
 from mooring.cluster.extender.deciding import Decider, NodeVerdict
@@ -27,8 +28,7 @@ from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.kubelet.admit import shape_of
-from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.start import start_kubelet
+from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.inputs.machines.compact import parse_compact
 from mooring.published.facts_document import digest_of
 from mooring.published.objects import NodeFacts, NodeState, PodKey
@@ -59,9 +59,7 @@ def guaranteed(uid: str, *cpus: int, memory: str = "1Gi", init: int = 0) -> Pod:
 
 def started(facts: NodeFacts) -> Kubelet:
     """Return an empty node."""
-    start = start_kubelet(facts.machine, facts.config, facts.mooring, StateTexts())
-    assert isinstance(start, Kubelet), start
-    return start
+    return started_kubelet(facts.machine, facts.config, facts.mooring)
 
 
 def state_of_node(facts: NodeFacts, kubelet: Kubelet, *, node: str = NODE, sequence: int = 0) -> NodeState:

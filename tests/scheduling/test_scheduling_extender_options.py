@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -98,16 +96,6 @@ def test_the_verb_checks_a_file(file: Path) -> None:
 def test_the_verb_names_what_is_wrong_with_a_file(file: Path, text: str, words: str) -> None:
     file.write_text(text, encoding="utf-8")
     assert words in mooring("extender", "--config", file, "--check", code=2).complaint
-
-
-def test_without_the_packages_of_the_extra_one_line_names_the_remedy(file: Path) -> None:
-    code = (
-        "import sys; sys.modules['lightkube'] = None; from mooring.command.main import run; "
-        f"sys.exit(run(['extender', '--config', {str(file)!r}]))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "pip install 'kube-mooring[kube]'" in done.stderr
 
 
 def test_a_kubeconfig_that_cannot_be_used_is_reported_before_anything_begins(file: Path) -> None:

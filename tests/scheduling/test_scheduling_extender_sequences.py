@@ -31,6 +31,7 @@ from tests.scheduling.extender_cluster import (
     started,
     state_of_node,
 )
+from tests.values import refusal
 
 from mooring.cluster.extender.deciding import Decider, PossibleNodes, anonymous
 from mooring.cluster.extender.options import WEIGHTS
@@ -40,7 +41,7 @@ from mooring.cluster.extender.scores import quality_of
 from mooring.cluster.extender.view import ClusterView
 from mooring.engine.checkpoint.checksum import data_checksum
 from mooring.engine.core.config import CPU_HOTPLUG, KubeletConfig, MooringConfig, ReservedMemory
-from mooring.engine.core.errors import InputError, KubeletCrashError
+from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.pod import Pod, QoS
 from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.kubelet.admit import admit, shape_of, view_key
@@ -326,8 +327,7 @@ def test_a_state_of_another_extension_is_a_reason() -> None:
 def test_offline_cpus_that_cannot_be_read_are_named() -> None:
     document = state_document(EngineObserver("n").observe(published()).state)
     document["spec"]["offline"] = "3-x"
-    with pytest.raises(InputError, match=r"offline"):
-        state_of(document)
+    assert "offline" in refusal(state_of, document)
 
 
 # A node that publishes what no kubelet writes is told about itself; nothing else of the extender changes.
@@ -409,6 +409,16 @@ def test_a_state_with_other_numa_nodes_than_its_facts_is_refused_with_the_cause(
     facts = replace(FACTS, machine=replace(machine, topology=renamed))
     kind = usable("digest", facts)
     assert restored(kind, state, {}) == "its memory manager has NUMA nodes 0, 1, its facts 0, 2"
+
+
+def test_a_state_with_a_cpu_that_no_machine_can_have_is_refused_with_the_cause() -> None:
+    facts = replace(FACTS, mooring=MooringConfig(extensions=frozenset({CPU_HOTPLUG})))
+    state = state_of_node(facts, started(facts))
+    cpu = json.loads(json.loads(state.files.cpu or "")["data"])
+    text = json.dumps({**cpu, "defaultCpuSet": "99999"}, separators=(",", ":"))
+    sealed = json.dumps({**json.loads(state.files.cpu or ""), "data": text, "dataChecksum": data_checksum(text)})
+    found = restored(usable("digest", facts), replace(state, files=replace(state.files, cpu=sealed)), {})
+    assert found == "its CPU manager has CPU 99999, a machine at most 8192 CPUs"
 
 
 def test_where_the_engine_fails_about_one_node_every_other_is_filtered_scored_and_bound(

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from http.client import HTTPConnection
 from pathlib import Path
 
+from tests.plans import started_kubelet
+
 from mooring.answers.base.plan import Question
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.kubelet.admit import AdmitMode, admit
-from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.start import start_on
 from mooring.inputs.configuration.node_configuration import load_config
 from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.machines.loader import load_machine
@@ -45,8 +45,7 @@ def pod(name: str, cpus: int, namespace: str = "team-a") -> Pod:
 
 def state(node: str, pods: list[Pod]) -> NodeState:
     """Return what a node publishes after it has admitted pods."""
-    kubelet = start_on(MACHINE, CONFIG, MooringConfig(), StateTexts())
-    assert isinstance(kubelet, Kubelet)
+    kubelet = started_kubelet(MACHINE.info, CONFIG)
     for one in pods:
         kubelet, answer = admit(kubelet, one, AdmitMode.ADMISSION)
         assert answer.admitted

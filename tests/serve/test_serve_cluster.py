@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 import threading
@@ -11,22 +10,22 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pkgutil import resolve_name
+from typing import Any
+from urllib.parse import quote
 
 import pytest
+from tests.plans import started_kubelet
 from tests.serve.clusters import CONFIG, HOSTILE, MACHINE, Site, known, pod, served, state
 from tests.values import not_none
 
 from mooring.engine.core.config import CPU_HOTPLUG, MooringConfig, ReservedMemory
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.errors import InputError
 from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.kubelet.admit import admit
 from mooring.engine.kubelet.events import Offline, Online, after_event
-from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.start import start_on
 from mooring.inputs.machines.compact import parse_compact
 from mooring.monitoring.serve.access import EVERYTHING, Guard, OpenGuard, Viewer
-from mooring.monitoring.serve.cluster_html import TileSheet, exported_cluster, tile, with_labels
+from mooring.monitoring.serve.cluster_html import TileSheet, exported_cluster, tile
 from mooring.monitoring.serve.cluster_known import (
     KEPT_OFF,
     UNKNOWN,
@@ -60,6 +59,8 @@ spec: {containers: [{name: app, resources: {limits: {cpu: 30, memory: 1Gi}}}]}
 """
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 GPU = "{key: pool, operator: In, values: [gpu]}"
+BAD = [("=a", 0), ("a!=b", 0)]
+"""Selectors that are none, and how many nodes they show."""
 
 
 class OneNamespace:
@@ -110,17 +111,21 @@ def test_free_cpus_on_two_numa_nodes_are_split_where_neither_is_whole(cluster: K
 
 @pytest.mark.parametrize(
     ("selector", "count"),
-    [("", 6), ("zone=a", 3), ("zone = b , pool=gpu", 1), ("zone", 6), ("rack", 0), ("zone==a", 3)],
+    [
+        ("", 6),
+        ("zone=a", 3),
+        ("zone = b , pool=gpu", 1),
+        ("zone", 6),
+        ("rack", 0),
+        ("zone==a", 3),
+        ("=a", 0),
+        ("a!=b", 0),
+    ],
 )
-def test_labels_choose_nodes(cluster: KnownCluster, selector: str, count: int) -> None:
-    assert len(with_labels(cluster.all(), selector)) == count
-
-
-@pytest.mark.parametrize("selector", ["=a", "a!=b"])
-def test_a_selector_that_is_none_is_one_line(cluster: KnownCluster, site: Site, selector: str) -> None:
-    with pytest.raises(InputError, match="KEY=VALUE"):
-        with_labels(cluster.all(), selector)
-    assert site.ask(f"/body?labels={selector}").status == 400
+def test_labels_choose_nodes_and_a_selector_that_is_none_is_one_line(site: Site, selector: str, count: int) -> None:
+    got = site.ask(f"/body?labels={quote(selector)}")
+    assert got.text.count('class="node-tile') == count
+    assert (got.status == 400) == ("KEY=VALUE" in got.text) == ((selector, count) in BAD)
 
 
 def test_the_page_lists_nodes_and_waiting_pods(site: Site) -> None:
@@ -128,7 +133,6 @@ def test_the_page_lists_nodes_and_waiting_pods(site: Site) -> None:
     assert len(re.findall(r'class="node-tile', page)) == 6
     assert "team-a/waits" in page
     assert "TopologyAffinityError" in page
-    assert len(re.findall(r'class="node-tile', site.ask("/body?labels=zone%3Da").text)) == 3
 
 
 def test_the_tile_of_a_node_that_has_changed_is_drawn_again_and_no_other() -> None:
@@ -143,6 +147,7 @@ def test_the_tile_of_a_node_that_has_changed_is_drawn_again_and_no_other() -> No
     cluster.keep("NodeState", ["node-0001"])
     assert sheet.body(cluster, {}, EVERYTHING).count("data-node") == 1
     assert "No node is like this" in sheet.body(cluster, {"labels": "rack=1"}, EVERYTHING)
+    assert "The cluster has no nodes." in sheet.body(KnownCluster(), {}, EVERYTHING)
 
 
 def test_a_waiting_pod_is_explained_by_cause(cluster: KnownCluster, site: Site) -> None:
@@ -167,6 +172,8 @@ def test_what_fits_is_what_the_nodes_engine_says(site: Site) -> None:
     assert "0 nodes would take it" in refused
     assert "MOOR-10" in refused
     assert site.ask("/whatif", "POST", "nothing").status == 400
+    got = site.ask("/whatif", "POST", MANIFEST.replace("spec: {", "spec: {nodeSelector: 1, "))
+    assert (got.status, "spec.nodeSelector" in got.text) == (400, True)
 
 
 @pytest.mark.parametrize(
@@ -184,12 +191,6 @@ def test_what_fits_heeds_what_the_pod_says_about_nodes(site: Site, field: str, f
     spec = f"replicas: 2, selector: {{}}, template: {{metadata: {{}}, spec: {{{field}, containers: [{{name: app}}]}}}}"
     deployment = f"{{apiVersion: apps/v1, kind: Deployment, metadata: {{name: web}}, spec: {{{spec}}}}}"
     assert site.ask("/whatif", "POST", deployment).text.count(f"{fits} nodes would take it") == 2
-
-
-def test_a_wrong_field_about_nodes_is_one_line(site: Site) -> None:
-    got = site.ask("/whatif", "POST", MANIFEST.replace("spec: {", "spec: {nodeSelector: 1, "))
-    assert got.status == 400
-    assert "spec.nodeSelector" in got.text
 
 
 def test_equal_nodes_are_asked_once() -> None:
@@ -246,16 +247,17 @@ def test_what_is_gone_is_forgotten() -> None:
 
 
 def test_objects_of_the_api_server_are_read() -> None:
-    spec = {"unschedulable": True, "taints": [{"key": "gpu", "effect": "NoSchedule"}]}
-    node = node_of({"metadata": {"name": "n", "labels": {"a": "b"}}, "spec": spec})
+    shown: dict[str, Any] = {"unschedulable": True, "taints": [{"key": "gpu", "effect": "NoSchedule"}]}
+    node = node_of({"metadata": {"name": "n", "labels": {"a": "b"}}, "spec": shown})
     assert (node.name, node.labels, node.closed, len(node.all_taints)) == ("n", {"a": "b"}, True, 2)
-    content = json.loads(
-        '{"metadata": {"name": "p", "namespace": "ns", "uid": "1"},'
-        '"status": {"phase": "Failed", "reason": "OutOfcpu"},'
-        '"spec": {"nodeName": "n", "containers": [{"name": "c"}]}}'
-    )
-    found = pod_of(content)
-    assert (found.node, found.finished, found.refusal) == ("n", True, "OutOfcpu")
+    metadata = {"name": "p", "namespace": "ns", "uid": "1", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    status = {"phase": "Failed", "reason": "OutOfcpu", "message": "short", "startTime": "2026-01-01T00:01:00Z"}
+    spec = {"nodeName": "n", "containers": [{"name": "c"}], "nodeSelector": {"a": "b"}}
+    found = pod_of({"metadata": metadata, "status": status, "spec": spec})
+    assert (found.node, found.finished, found.refusal, found.message) == ("n", True, "OutOfcpu", "short")
+    assert (found.since, found.fields.selector) == (1767225660.0, (("a", "b"),)), "since the kubelet refused it"
+    assert pod_of({"metadata": metadata, "spec": {"containers": [{"name": "c"}]}}).since == 1767225600.0
+    assert pod_of({"metadata": {**metadata, "creationTimestamp": "soon"}, "spec": spec}).since == 0
 
 
 def test_the_export_is_one_file_without_script() -> None:
@@ -296,9 +298,8 @@ def test_the_newest_difference_is_shown_to_people_who_may_list_its_pod() -> None
 
 def test_offline_cpus_and_those_kept_for_pods_that_lost_them_are_free_nowhere() -> None:
     cluster, holds = KnownCluster(), pod("holds", 8)
-    kubelet = start_on(MACHINE, CONFIG, MooringConfig(extensions=frozenset({CPU_HOTPLUG})), StateTexts())
-    assert isinstance(kubelet, Kubelet)
-    kubelet, _ = admit(kubelet, holds)
+    hotplug = MooringConfig(extensions=frozenset({CPU_HOTPLUG}))
+    kubelet, _ = admit(started_kubelet(MACHINE.info, CONFIG, hotplug), holds)
     for event in (Offline(CPUSet.parse("1-2,16-31,33-34,48-63")), Online(CPUSet.parse("33-34"))):
         kubelet, _ = after_event(kubelet, event)
     assert CPUSet(kubelet.node.cpu.withheld) == CPUSet.parse("1-2,16-31,33-34,48-63")
@@ -331,10 +332,6 @@ def test_the_words_of_the_engine_about_a_state_are_for_people_who_may_list_all_p
     assert tile(node_named(cluster, "node-0000")).trouble == shown.notices[0].text
 
 
-def test_an_empty_cluster_has_words_of_its_own() -> None:
-    assert "The cluster has no nodes." in TileSheet().body(KnownCluster(), {}, EVERYTHING)
-
-
 def test_memory_huge_pages_and_devices_are_counted_as_the_managers_and_the_sums_leave_them() -> None:
     machine = parse_compact("sockets=2 cores=32 threads=2 memory=64Gi hugepages-1Gi=8")
     config = replace(
@@ -345,8 +342,7 @@ def test_memory_huge_pages_and_devices_are_counted_as_the_managers_and_the_sums_
     )
     cluster = KnownCluster()
     cluster.put_facts("facts", NodeFacts(machine.info, config, MooringConfig()))
-    kubelet = start_on(machine, config, MooringConfig(), StateTexts())
-    assert isinstance(kubelet, Kubelet)
+    kubelet = started_kubelet(machine.info, config)
     devices = {"nvidia.com/gpu": tuple(Device(f"gpu-{number}", (number // 2,)) for number in range(4))}
     held = {"uid": {"main": {"nvidia.com/gpu": frozenset({"gpu-0", "gpu-2"})}}}
     there = (PodKey("team-a", "trainer", "uid"),)
@@ -413,17 +409,6 @@ def test_a_refused_pod_has_its_age_and_message_and_is_asked_again(cluster: Known
     assert "rejected" in again
     assert "Nearest change" in again
     assert node_named(cluster, "node-0002").refused
-
-
-def test_the_time_of_a_refusal_is_that_of_the_kubelet_and_of_a_waiting_pod_that_of_its_creation() -> None:
-    metadata = {"name": "p", "namespace": "ns", "uid": "1", "creationTimestamp": "2026-01-01T00:00:00Z"}
-    status = {"phase": "Failed", "reason": "OutOfcpu", "message": "short", "startTime": "2026-01-01T00:01:00Z"}
-    spec = {"nodeName": "n", "containers": [{"name": "c"}], "nodeSelector": {"a": "b"}}
-    refused = pod_of({"metadata": metadata, "status": status, "spec": spec})
-    assert (refused.since, refused.message) == (1767225660.0, "short")
-    assert refused.fields.selector == (("a", "b"),)
-    assert pod_of({"metadata": metadata, "spec": {"containers": [{"name": "c"}]}}).since == 1767225600.0
-    assert pod_of({"metadata": {**metadata, "creationTimestamp": "soon"}, "spec": spec}).since == 0
 
 
 def test_a_code_has_its_page_and_an_unknown_one_a_line(site: Site) -> None:
@@ -494,24 +479,16 @@ def test_a_node_that_cannot_be_shown_says_so_and_the_others_stay_up_to_date(monk
     assert first.recording.trouble == "what the node published cannot be used (KeyError)"
     assert first.recording.now == before
     assert any("late-node-0001" in one.text for one in second.recording.now.notices)
+    # Its page can be opened meanwhile.
+    page = opened(OpenNodes(cluster, ("styles", "script")), "node-0000")
+    assert "KeyError" in page.recording.now.notices[0].text
+    assert "ledger" not in repr(page.recording.now.seen_by(lambda namespace: namespace == "team-a"))
     monkeypatch.undo()
     cluster.put_pod(bound("later", "node-0000"))
     nodes.refresh()
     assert first.recording.trouble == ""
     assert any("team-a/later" in one.text for one in first.recording.now.notices)
-
-
-def test_a_page_can_be_opened_while_its_node_cannot_be_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = known(2)
-    nodes = OpenNodes(cluster, ("styles", "script"))
-    monkeypatch.setattr(SNAPSHOT, odd)
-    page = opened(nodes, "node-0000")
-    assert "KeyError" in page.recording.now.notices[0].text
-    assert "ledger" not in repr(page.recording.now.seen_by(lambda namespace: namespace == "team-a"))
-    monkeypatch.undo()
-    cluster.put_pod(bound("late", "node-0000"))
-    nodes.refresh()
-    assert page.recording.now.question is not None
+    assert first.recording.now.question is not None
 
 
 def test_the_page_of_the_cluster_goes_on_after_a_node_that_cannot_be_shown(monkeypatch: pytest.MonkeyPatch) -> None:

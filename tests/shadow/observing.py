@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
+from tests.plans import started_kubelet
+
+from mooring.engine.core.config import KubeletConfig, ReservedMemory
 from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.kubelet.admit import AdmitResult
 from mooring.engine.kubelet.events import Admit, Readmit, Restart, after_event, ended
-from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.start import start_kubelet
+from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.pods.cluster_objects import REJECTED
 from mooring.inputs.pods.defaults import PodGates
@@ -197,6 +198,4 @@ def agreed(before: ObservedNode, *looks: ObservedNode) -> list[str]:
 
 
 def node(config: KubeletConfig = STATIC) -> Node:
-    kubelet = start_kubelet(MACHINE, config, MooringConfig(), StateTexts())
-    assert isinstance(kubelet, Kubelet)
-    return Node(kubelet)
+    return Node(started_kubelet(MACHINE, config))

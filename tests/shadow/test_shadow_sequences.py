@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from tests.plans import started_kubelet
 from tests.shadow.observing import STATIC, Node, container, said
 from tests.shadow.test_shadow_judging import unlike
 
-from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
+from mooring.engine.core.config import KubeletConfig, ReservedMemory
 from mooring.engine.devicemanager.state import Device, DeviceState
-from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.start import NotStarted, restart_kubelet, start_kubelet
+from mooring.engine.kubelet.start import NotStarted, restart_kubelet
 from mooring.inputs.machines.compact import parse_compact
 from mooring.monitoring.shadow.judgement import Agreement, Judgement
 from mooring.monitoring.shadow.unseen import ObservedNode
@@ -66,9 +66,8 @@ class Sequence:
     """What was seen while a kubelet that had started was asked about its first list."""
 
     def __post_init__(self) -> None:
-        found = start_kubelet(MACHINE, self.drawn.choice(CONFIGURATIONS), MooringConfig(), StateTexts())
-        assert isinstance(found, Kubelet)
-        self.watched = Node(found.with_devices(DEVICES))
+        started = started_kubelet(MACHINE, self.drawn.choice(CONFIGURATIONS))
+        self.watched = Node(started.with_devices(DEVICES))
 
     def judged(self, steps: int) -> Iterator[Judgement]:
         """Let events happen, and judge every few of them."""

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.cli.command import mooring
+from tests.plans import started_kubelet
 from tests.shadow import observing
 from tests.shadow.listing import listing
 from tests.shadow.observing import PINNED, STATIC, Node, agreed, container, devices, node, said
@@ -23,8 +24,7 @@ from tests.values import not_none
 
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.machine import Finding
-from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.start import start_kubelet
+from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.releases.catalog import release_of
 from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.pods.cluster_objects import REJECTED
@@ -111,7 +111,7 @@ WAITING = {"name": "c0"}
 def test_up_to_v1_34_a_status_that_allocates_nothing_leaves_a_pod_without_cpus(
     version: str, told: list[object], counted: list[object], seen: list[object]
 ) -> None:
-    watched = Node(_kubelet(version))
+    watched = _node(version)
     watched.admit("early", "2")
     watched.admit("late", "2")
     _tell(watched, "early", [ALLOCATED])
@@ -129,7 +129,7 @@ def test_up_to_v1_34_a_status_that_allocates_nothing_leaves_a_pod_without_cpus(
 
 
 def test_up_to_v1_34_a_running_pod_without_cpus_after_a_start_is_a_difference() -> None:
-    watched = Node(_kubelet("v1.34.4"))
+    watched = _node("v1.34.4")
     watched.admit("late", "2")
     _tell(watched, "late", [ALLOCATED])
     before = watched.observed()
@@ -140,10 +140,8 @@ def test_up_to_v1_34_a_running_pod_without_cpus_after_a_start_is_a_difference() 
     assert judgement.verdict is Agreement.DIFFERS
 
 
-def _kubelet(version: str) -> Kubelet:
-    found = start_kubelet(observing.MACHINE, STATIC, MooringConfig(release=release_of(version)), StateTexts())
-    assert isinstance(found, Kubelet)
-    return found
+def _node(version: str) -> Node:
+    return Node(started_kubelet(observing.MACHINE, STATIC, MooringConfig(release=release_of(version))))
 
 
 def _tell(watched: Node, uid: str, statuses: list[object]) -> None:

@@ -28,7 +28,6 @@ from mooring.fleet import MOST_SECONDS
 from mooring.fleet import cluster as clusters
 from mooring.fleet.cluster import PodArrival
 from mooring.fleet.live_cluster import LiveCluster, live_cluster
-from mooring.fleet.live_objects import named_machines
 from mooring.inputs.configuration.devices import device_table
 from mooring.inputs.decoding import fields as reading
 from mooring.inputs.decoding.documents import load_documents, located
@@ -296,4 +295,4 @@ def live(objects: ClusterObjects, config: tuple[str, ...], machines: tuple[str, 
         InputError: an object is not valid, or the machine of a node is not known.
     """
     known = [one for file in config for one in load_documents(file)]
-    return live_cluster(objects, named_machines(machines), known)
+    return live_cluster(objects, machines, known)

@@ -59,20 +59,18 @@ _Described = tuple[Machine, NodeKind, NodeState]
 """What a node is, and what it has, as far as that is known."""
 
 
-def live_cluster(
-    objects: ClusterObjects, named: Mapping[str, Machine] | None = None, config: Sequence[Document] = ()
-) -> LiveCluster:
+def live_cluster(objects: ClusterObjects, machines: Sequence[str] = (), config: Sequence[Document] = ()) -> LiveCluster:
     """Return the cluster of some objects.
 
     Args:
         objects: of the cluster.
-        named: machines of nodes that publish nothing, by kind.
+        machines: ``KIND:MACHINE`` of nodes that publish nothing.
         config: configuration of kubelets of which none is known.
 
     Raises:
         InputError: an object is not valid, or the machine of a node is not known.
     """
-    return _Reading(objects, named or {}, config).cluster()
+    return _Reading(objects, live_objects.named_machines(machines), config).cluster()
 
 
 class _Reading:
