@@ -125,7 +125,10 @@ def _pods(folder: Path, _one: Path) -> Iterator[Kind]:
     yield about("pods", documents(EXAMPLES / "pods.yaml")[:3], FORMS)
     running = folder / "running.yaml"
     items = [{**pod(name), "status": {"phase": "Running", "message": "m", "reason": "r"}} for name in ("x", "y")]
-    asked = {f"plan {' '.join(PODS)}": ("", "json", "html"), "resize shop/x --cpu 2": ("", "wide", "json")}
+    asked: Mapping[str, Sequence[str]] = {
+        f"plan {' '.join(PODS)}": ("", "json", "html"),
+        "resize shop/x --cpu 2": ("", "wide", "json"),
+    }
     commands = formed(asked, "--active", running, *node)
     commands += formed({"doctor": ("", "json")}, "--state", folder, "--active", running, *node)
     yield Kind("running pods", running, [{"apiVersion": "v1", "kind": "List", "items": items}], commands)
@@ -138,7 +141,11 @@ def _pods(folder: Path, _one: Path) -> Iterator[Kind]:
     yield about("virtual machine", [owner], {"plan": ("", "json")})
     for source in sorted(WORKLOADS.iterdir()):
         file = folder / source.name
-        asked = {"plan": ("", "json", "html"), "explain": ("",), "upgrade --kubelet-version 1.34": ("",)}
+        asked = {
+            "plan": ("", "json", "html"),
+            "explain": ("",),
+            "upgrade --kubelet-version 1.34": ("",),
+        }
         yield Kind("workload", file, documents(source), formed(asked, "-f", file, *node))
     devices = ("--config", EXAMPLES / "devices" / "kubelet.yaml", *DEVICES)
     for source in (EXAMPLES / "claims.yaml", EXAMPLES / "devices" / "claims.yaml"):
@@ -158,7 +165,7 @@ def _configurations(folder: Path, one: Path) -> Iterator[Kind]:
     yield Kind("devices", devices, documents(EXAMPLES / "devices" / "kubelet.yaml"), formed(FORMS, *beside))
     for number, listed in enumerate((ALLOCATABLE, HELD)):
         file = folder / f"listed-{number}.json"
-        words = ("-f", one, *MACHINE, "--config", file)
+        words: tuple[str | Path, ...] = ("-f", one, *MACHINE, "--config", file)
         yield Kind("listed devices", file, [listed], formed({"plan": ("", "json")}, *words))
     plugins = folder / "plugins.yaml"
     words = ("-f", EXAMPLES / "plugins" / "spread-pods.yaml", "--config", plugins, *MACHINE)
@@ -271,9 +278,8 @@ def _clusters(folder: Path, one: Path) -> Iterator[Kind]:
     happening = documents(EXAMPLES / "fleet" / "upgrade-day.yaml")
     yield Kind("events", events, happening, formed(forms, *shipped, *trained, "--events", events))
     checked = ("compare", "-f", EXAMPLES / "ci-check" / "manifests", "--cluster", types, "--alone")
-    outputs = ((), *(("-o", form) for form in ("markdown", "json", "sarif", "junit")))
     shutil.copy(EXAMPLES / "ci-check" / "kubelet.yaml", folder)
-    checks = [(*checked, *form) for form in outputs]
+    checks = [checked, *((*checked, "-o", form) for form in ("markdown", "json", "sarif", "junit"))]
     yield Kind("node types", types, documents(EXAMPLES / "ci-check" / "node-types.yaml"), checks)
 
 
