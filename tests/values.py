@@ -31,7 +31,7 @@ def refusal(read: Callable[..., object], *given: Any, **more: Any) -> str:
 def cases(test: str, table: str, *members: str) -> list[Any]:
     """Return the cases of a YAML table beside a test, as these members of each; the last one names it."""
     found = yaml.safe_load((Path(test).parent / table).read_text(encoding="utf-8"))
-    return [pytest.param(*(one[member] for member in members), id=one[members[-1]]) for one in found]
+    return [pytest.param(*(one[member] for member in members), id=str(one[members[-1]])) for one in found]
 
 
 def unpack(archive: Path, folder: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.values import refusal
+from tests.values import cases, refusal
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machineinfo import MachineInfo
@@ -170,27 +170,7 @@ def test_files_that_flags_name_and_that_are_not_given_are_named(tmp_path: Path) 
     assert [one.message.split(":")[0] for one in loaded(flags, own).findings] == ["the kubelet also reads /k.d"]
 
 
-CLUSTER = "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nkubernetesVersion: "
-MACHINE_CONFIG = "version: v1alpha1\nmachine:\n  kubelet:\n    image: "
-TALOS_KUBELET = "apiVersion: v1alpha1\nkind: KubeletConfig\nimage: "
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (f"{CLUSTER}v1.36.2\n", "v1.36.2 given:3:1"),
-        (f"{CLUSTER}stable-1.35\n", "1.35 given:3:1"),
-        (f"{CLUSTER}ci/latest-1.36\n", "1.36 given:3:1"),
-        (f"{CLUSTER}stable-1\n", ""),
-        (f"{CLUSTER}latest\n", ""),
-        (f"{CLUSTER}''\n", ""),
-        (f"{MACHINE_CONFIG}ghcr.io/siderolabs/kubelet:v1.36.0\n", "v1.36.0 given:4:5"),
-        (f"{MACHINE_CONFIG}mirror:5000/kubelet:v1.34.4@sha256:ab\n", "v1.34.4 given:4:5"),
-        (f"{MACHINE_CONFIG}mirror:5000/kubelet@sha256:ab\n", ""),
-        (f"{TALOS_KUBELET}ghcr.io/siderolabs/kubelet:v1.35.0\n", "v1.35.0 given:3:1"),
-        (f"{KUBELET}maxPods: 1\n", ""),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected"), cases(__file__, "named-versions.yaml", "text", "names"))
 def test_a_vendors_file_names_the_kubelets_version_with_its_line(tmp_path: Path, text: str, expected: str) -> None:
     found = named_versions(load_sources(written(tmp_path, text)))
     assert [f"{one.version} {str(one.place.source).removeprefix(f'{tmp_path}/')}" for one in found] == [
@@ -199,8 +179,9 @@ def test_a_vendors_file_names_the_kubelets_version_with_its_line(tmp_path: Path,
 
 
 def test_a_version_that_is_no_string_is_refused_with_its_line(tmp_path: Path) -> None:
+    cluster = "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nkubernetesVersion: 1.36\n"
     with pytest.raises(InputError, match=r"given:3:1: kubernetesVersion: must be a string, not a number"):
-        list(named_versions(load_sources(written(tmp_path, f"{CLUSTER}1.36\n"))))
+        list(named_versions(load_sources(written(tmp_path, cluster))))
 
 
 NODE_CONFIG = "apiVersion: node.eks.aws/v1alpha1\nkind: NodeConfig\nspec: {kubelet: {config: %s}}\n"

@@ -7,7 +7,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.values import refusal
+from tests.values import cases, refusal
 
 from mooring.inputs.decoding.documents import documents_in
 from mooring.inputs.decoding.fields import Value
@@ -85,28 +85,7 @@ def test_anchor_of_one_document_is_unknown_in_the_next() -> None:
     assert "f.yaml:3:4: the alias *x has no anchor" in refusal(read, "a: &x 1\n---\nb: *x\n")
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("a: 1\na: 2\n", "f.yaml:2:1: the key 'a' appears twice; keep one of them"),
-        ("1: a\n'1': b\n", "f.yaml:2:1: the key '1' appears twice; keep one of them"),
-        ("a: &x [*x]\n", "f.yaml:1:8: the alias *x refers to a value that contains it"),
-        ("a: *x\n", "f.yaml:1:4: the alias *x has no anchor; define &x before it"),
-        ("[]: a\n", "f.yaml:1:1: a mapping or list cannot be a key; write a text as the key"),
-        ("~: a\n", "f.yaml:1:1: nothing cannot be a key; write a text as the key"),
-        ("a: &x [1]\n*x : 2\n", "f.yaml:2:1: a list cannot be a key; write a text as the key"),
-        ("a: !!python/object:os.system {}\n", "f.yaml:1:4: the tag tag:yaml.org,2002:python/object:os.system is not"),
-        ("a: !secret b\n", "f.yaml:1:4: the tag !secret does not fit the value 'b'; leave the tag out"),
-        ("a: !!int on\n", "f.yaml:1:4: the tag tag:yaml.org,2002:int does not fit the value 'on'"),
-        ("a: !!binary aGk=\n", "f.yaml:1:4: the tag tag:yaml.org,2002:binary does not fit"),
-        ("a: {<<: 5}\n", "the value of << is not a mapping; refer to a mapping, as in <<: *name"),
-        ("a:\n\t- b\n", "f.yaml:2:1: not valid YAML: found character that cannot start any token; indent with spaces"),
-        ("a: 'x\n", "not valid YAML: found unexpected end of stream"),
-        ("a: b: c\n", "f.yaml:1:5: not valid YAML: mapping values are not allowed in this context"),
-        ('a: "\\ud800"\n', "not valid YAML: found invalid Unicode character escape code"),
-        ("a: \x01\n", "f.yaml: not valid YAML: "),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), cases(__file__, "refused-texts.yaml", "text", "says"))
 def test_what_cannot_be_used_is_refused_with_its_place(text: str, message: str) -> None:
     assert message in refusal(read, text)
 

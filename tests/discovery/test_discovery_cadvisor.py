@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.values import cases
 
 from mooring.engine.core.machineinfo import Cache, MachineInfo
 from mooring.inputs.machines.archive import ArchiveTree
@@ -50,13 +54,8 @@ def answer(
     )
 
 
-def info_of(
-    cpus: Mapping[int, tuple[int | None, int | None, int | None]],
-    nodes: Iterable[int] = (0,),
-    texts: Texts | None = None,
-    arch: str = "x86_64",
-) -> MachineInfo:
-    info, error, _ = answer(cpus, nodes, texts, arch)
+def info_of(*given: Any, **more: Any) -> MachineInfo:
+    info, error, _ = answer(*given, **more)
     assert error == ""
     return info
 
@@ -75,37 +74,14 @@ BOOKS = {f"{CPU}/cpu{cpu}/topology/{name}": f"{cpu}\n" for cpu in (0, 1) for nam
 ONE_CORE = {0: (0, -1, None), 1: (0, -1, None)}
 
 
-@pytest.mark.parametrize(
-    ("info", "seen", "count"),
-    [
-        (info_of({0: (0, 0, 0), 2: (2, 0, 2), 10: (10, 0, 10)}, (0, 2, 10)),
-         [(0, [(0,)]), (10, [(10,)]), (2, [(2,)])], 3),
-        (info_of({1: (0, 0, 0), 2: (5, 0, 0), 9: (0, 0, 0), 10: (5, 0, 0)}), [(0, [(1, 9), (10, 2)])], 4),
-        (info_of(cores(0), (0, 1)), [(0, [(0,)]), (1, [])], 1),
-        (info_of(cores(0, 1) | {2: (2, 0, None)}, (0, 1), {f"{NODE}/node{node}/cpulist": "0-2\n" for node in (0, 1)}),
-         [(0, [(0,), (1,)]), (1, [])], 2),
-        (info_of(PACKAGES_ALONE, (), {f"{CPU}/online": "0-2\n"}), [(3, [(1,)]), (7, [(0,), (2,)])], 4),
-        (info_of({0: (0, None, None), 1: (1, None, None)}, ()), [], 2),
-        (info_of(cores(0, None)), [(0, [(0,)])], 1),
-        (info_of(cores(0) | {1: (1, None, 0)}), [(0, [(0,)])], 1),
-        (info_of({0: (0, -1, 0), 1: (0, -1, 0), 2: (0, -1, 1)}, (0, 1),
-                 {f"{CPU}/cpu{cpu}/topology/thread_siblings": f"{1 << cpu:x}\n" for cpu in range(3)}),
-         [(0, [(0, 1)]), (1, [(2,)])], 3),
-        (info_of(ONE_CORE, (), BOOKS), [(-1, [(0, 1)])], 2),
-        (info_of(ONE_CORE, (), BOOKS | {f"{CPU}/cpu1/topology/drawer_id": "0\n"}, "s390x"), [(-1, [(0,), (1,)])], 2),
-        (info_of(ONE_CORE, (), BOOKS | {f"{CPU}/cpu1/topology/book_id": "0\n"}, "s390x"), [(-1, [(0,), (1,)])], 2),
-        (info_of(ONE_CORE, (), BOOKS | {f"{CPU}/cpu1/topology/drawer_id": None}, "s390x"), [(-1, [(0,)])], 2),
-    ],
-    ids=[
-        "nodes are in text order", "CPUs are in text order", "a node without CPUs stays", "links alone decide of CPUs",
-        "packages are nodes where there are none, and offline CPUs count", "no package id, no node",
-        "no core id, no CPU", "no package id, no CPU", "equal ids are one core whatever the siblings say",
-        "books tell nothing apart", "books tell cores apart on s390x",
-        "drawers tell cores apart on s390x", "no drawer, no CPU on s390x",
-    ],
-)  # fmt: skip
-def test_nodes_and_cores(info: MachineInfo, seen: list[tuple[int, list[tuple[int, ...]]]], count: int) -> None:
-    assert (threads(info), info.num_cores) == (seen, count)
+MACHINES = yaml.safe_load((Path(__file__).parent / "seen-by-cadvisor.yaml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("case", MACHINES, ids=lambda case: str(case["name"]))
+def test_nodes_and_cores(case: dict[str, Any]) -> None:
+    info = info_of(**{part: case[part] for part in ("cpus", "nodes", "texts", "arch") if part in case})
+    seen = [(node, [tuple(core) for core in cores]) for node, cores in case["sees"].items()]
+    assert (threads(info), info.num_cores) == (seen, case["count"])
 
 
 def test_a_cpu_that_two_nodes_link_counts_twice() -> None:
@@ -244,20 +220,7 @@ def test_cpufreq_goes_before_cpuinfo() -> None:
     assert info_of({}, texts={f"{CPU}/cpu0/cpufreq/cpuinfo_max_freq": "2400000\n"}).cpu_frequency_khz == 2_400_000
 
 
-@pytest.mark.parametrize(
-    ("path", "text", "error"),
-    [
-        ("node/node0/distance", "10  20\n", "cannot convert  to int"),
-        ("node/node0/distance", "", "cannot convert  to int"),
-        ("node/node0/distance", "10 +1\n", "cannot convert +1 to int"),
-        ("node/node0/distance", "10 1_0\n", "cannot convert 1_0 to int"),
-        ("node/node0/distance", "\x1c7", "cannot convert \x1c7 to int"),
-        ("node/node0/distance", f"10 {2**64}\n", f"cannot convert {2**64} to int"),
-        ("node/node0/meminfo", "none", 'failed to match regexp in output: "none"'),
-        ("node/node0/hugepages/hugepages-x/nr_hugepages", "1", 'strconv.ParseUint: parsing "x": invalid syntax'),
-        ("cpu/cpu0/topology/core_id", "x\n", 'strconv.Atoi: parsing "x": invalid syntax'),
-    ],
-)
+@pytest.mark.parametrize(("path", "text", "error"), cases(__file__, "topology-errors.yaml", "path", "text", "says"))
 def test_what_cannot_be_read_as_a_number_costs_the_whole_topology(path: str, text: str, error: str) -> None:
     whole = {f"{NODE}/node0/distance": "10"}
     assert answer(cores(0), texts=whole)[2] == ""

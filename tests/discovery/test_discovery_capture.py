@@ -6,6 +6,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from tests.values import cases
 
 from mooring.engine.core.errors import InputError
 from mooring.inputs.machines.archive import ArchiveTree, archive_bytes, read_archive
@@ -19,25 +20,8 @@ from mooring.inputs.machines.tree import (
 )
 
 
-@pytest.mark.parametrize(
-    ("path", "text", "expected"),
-    [
-        ("proc/cmdline", "root=x nohz_full=2-3 token=s isolcpus=1", "nohz_full=2-3 isolcpus=1\n"),
-        ("proc/cmdline", "isolcpus=1 -- isolcpus=2", "isolcpus=1\n"),
-        ("proc/cpuinfo", "processor : 0\nSerial : 12ab\nModel : x\n", "processor : 0\nModel : x\n"),
-        ("proc/cpuinfo", "processor 0: version = FF, identification = 2733E8\n",
-         "processor 0: version = FF, identification = 0\n"),
-        ("proc/mounts", "a:/b /c nfs rw 0 0\ncgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n",
-         "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n"),
-        ("proc/self/cgroup", "3:cpuset:/a\n2:memory:/b\n0::/c\n", "3:cpuset:/a\n0::/c\n"),
-        ("etc/systemd/system.conf.d/x.conf", "[Manager]\n CPUAffinity = 0-1\nX=1\n", "[Manager]\n CPUAffinity = 0-1\n"),
-        ("etc/default/irqbalance", "A=b\nIRQBALANCE_BANNED_CPUS=ff\n", "IRQBALANCE_BANNED_CPUS=ff\n"),
-        ("sys/fs/cgroup/a/cgroup.procs", "12\n13\n", "0\n"),
-        ("sys/fs/cgroup/a/cgroup.procs", "", ""),
-        ("proc/meminfo", "MemTotal: 1 kB\n", "MemTotal: 1 kB\n"),
-    ],
-)  # fmt: skip
-def test_of_some_files_a_part_is_kept(path: str, text: str, expected: str) -> None:
+@pytest.mark.parametrize(("text", "expected", "path"), cases(__file__, "kept.yaml", "text", "kept", "path"))
+def test_of_some_files_a_part_is_kept(text: str, expected: str, path: str) -> None:
     assert kept(path, text.encode()) == expected.encode()
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import yaml
 from tests.discovery.trees import CPUS, X86, Files, cores
 from tests.discovery.trees import hardware as read
 
@@ -172,43 +175,20 @@ def test_isolated_cpus_are_those_of_the_kernel_parameter() -> None:
     assert str(read(cores(4), {f"{CPUS}/isolated": "\n"}).isolated) == ""
 
 
-MOUNTS = {
-    "cpuset": "none /dev/cpuset cpuset rw 0 0\n",
-    "noprefix": "none /dev/cpuset cgroup rw,noprefix,cpuset 0 0\n",
-    "v1": "proc /proc proc rw 0 0\ncg /sys/fs/cgroup/cpu\\040set cgroup rw,cpuset 0 0\n",
-    "v2": "cg /cg cgroup2 rw 0 0\n",
-}
-FILES_OF_GROUP = {
-    "cpuset": {"proc/self/cpuset": "/job\n", "dev/cpuset/job/cpus": "1-2\n", "dev/cpuset/job/mems": "1\n"},
-    "noprefix": {"proc/self/cpuset": "/job\n", "dev/cpuset/job/cpus": "1-2\n", "dev/cpuset/job/mems": "1\n"},
-    "v1": {
-        "proc/self/cgroup": "4:memory:/a\n3:cpuset:/job\n",
-        "sys/fs/cgroup/cpu set/job/cpuset.cpus": "1-2,9\n",
-        "sys/fs/cgroup/cpu set/job/cpuset.mems": "1\n",
-    },
-    "v2": {
-        "proc/self/cgroup": "0::/job\n",
-        "cg/cgroup.controllers": "cpu cpuset io\n",
-        "cg/job/cpuset.cpus.effective": "1-2\n",
-        "cg/job/cpuset.mems.effective": "1\n",
-    },
-}
+CPUSETS = yaml.safe_load((Path(__file__).parent / "cpusets.yaml").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("kind", MOUNTS)
+@pytest.mark.parametrize("kind", CPUSETS)
 def test_the_cpuset_of_the_snapshot_limits_what_is_allowed(kind: str) -> None:
-    hardware = read(cores(4), {"proc/mounts": MOUNTS[kind]}, FILES_OF_GROUP[kind])
+    hardware = read(cores(4), CPUSETS[kind])
     assert str(hardware.allowed) == "1-2"
     assert hardware.nodes_disallowed == (0,)
 
 
 def test_without_a_cpuset_everything_is_allowed() -> None:
-    without_controller = FILES_OF_GROUP["v2"] | {"cg/cgroup.controllers": "cpu io\n"}
-    for files in (
-        {"proc/mounts": MOUNTS["v2"]} | without_controller,
-        FILES_OF_GROUP["v1"],
-        {"proc/mounts": "x\n\n#\n"},
-    ):
+    without_controller = CPUSETS["v2"] | {"cg/cgroup.controllers": "cpu io\n"}
+    not_mounted = {path: text for path, text in CPUSETS["v1"].items() if path != "proc/mounts"}
+    for files in (without_controller, not_mounted, {"proc/mounts": "x\n\n#\n"}):
         hardware = read(cores(4), files)
         assert str(hardware.allowed) == "0-3"
         assert hardware.nodes_disallowed == ()

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.values import cases
 
 from mooring.engine.core.cpuset import CPUSet
 from mooring.inputs.machines.archive import ArchiveTree
@@ -34,25 +35,8 @@ def test_a_snapshot_of_sysfs_alone_tells_nothing() -> None:
     assert read({}) == IsolationFacts()
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("2-3", "2-3"),
-        ("6-N", "6-7"),
-        ("N", "7"),
-        ("all", "0-7"),
-        ("0-7:1/2", "0,2,4,6"),
-        ("0-7:3/4,7", "0-2,4-7"),
-        ("3-2", None),
-        ("0-7:3/2", None),
-        ("0-7:0/2", None),
-        ("a", None),
-        ("1,,2", None),
-        ("-1", None),
-        ("0-9999999", None),
-    ],
-)
-def test_lists_of_the_command_line(text: str, found: str | None) -> None:
+@pytest.mark.parametrize(("found", "text"), cases(__file__, "lists-of-kernels.yaml", "cpus", "text"))
+def test_lists_of_the_command_line(found: str | None, text: str) -> None:
     assert parse_kernel_list(text, ONLINE) == (None if found is None else cpus(found))
 
 
@@ -115,30 +99,10 @@ def test_small_files_tell_as_much_as_the_table() -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "found"),
-    [
-        ({}, None),
-        ({"etc/systemd/system.conf": "[Manager]\n#CPUAffinity=1\n"}, None),
-        ({"etc/systemd/system.conf": "[Manager]\nCPUAffinity=0-1 4\n"}, "0-1,4"),
-        ({"etc/systemd/system.conf": "[Manager]\nCPUAffinity=0\nCPUAffinity=2\n"}, "0,2"),
-        ({"etc/systemd/system.conf": "[Manager]\nCPUAffinity=0\nCPUAffinity=\n"}, None),
-        ({"etc/systemd/system.conf": "[Manager]\nCPUAffinity=numa\n"}, None),
-        (
-            {
-                "etc/systemd/system.conf": "CPUAffinity=0\n",
-                "usr/lib/systemd/system.conf": "CPUAffinity=7\n",
-                "usr/lib/systemd/system.conf.d/10-a.conf": "CPUAffinity=1\n",
-                "etc/systemd/system.conf.d/10-a.conf": "CPUAffinity=2\n",
-                "run/systemd/system.conf.d/05-b.conf": "CPUAffinity=\nCPUAffinity=3\n",
-                "etc/systemd/system.conf.d/notes": "CPUAffinity=6\n",
-            },
-            "2-3",
-        ),
-    ],
-    ids=["absent", "comment", "list", "adds-up", "reset", "numa", "drop-ins"],
+    ("files", "found", "name"), cases(__file__, "affinity-of-services.yaml", "files", "cpus", "name")
 )
-def test_services_start_where_the_files_of_systemd_say(files: dict[str, str], found: str | None) -> None:
-    assert read(files).services == (None if found is None else cpus(found))
+def test_services_start_where_the_files_of_systemd_say(files: dict[str, str], found: str | None, name: str) -> None:
+    assert read(files).services == (None if found is None else cpus(found)), name
 
 
 def test_irqbalance_is_told_which_cpus_to_leave_alone() -> None:

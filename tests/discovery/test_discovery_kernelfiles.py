@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.values import cases
 
 from mooring.engine.core.bits import list_text, mask_of
 from mooring.inputs.machines.archive import ArchiveTree
@@ -36,43 +37,15 @@ def test_a_list_printed_by_the_kernel_is_read_back(mask: int) -> None:
     assert parse_list(list_text(mask) + "\n") == mask
 
 
-@pytest.mark.parametrize(
-    ("text", "cpus"),
-    [
-        ("ff", "0-7"),
-        ("0xff", "0-7"),
-        ("00000001,00000000", "32"),
-        ("1,0", "32"),
-        ("f\n,1", "0,32-35"),  # the comma behind the line end counts
-        ("f zz,1", "0,32-35"),  # what stands between digits and comma does not
-        ("zz,1", ""),
-        ("", ""),
-        ("100000001", "0,32"),  # nine digits are one word of 64 bits
-    ],
-)
-def test_a_mask_that_no_kernel_prints_is_read_as_hwloc_reads_it(text: str, cpus: str) -> None:
+@pytest.mark.parametrize(("cpus", "text"), cases(__file__, "masks.yaml", "cpus", "text"))
+def test_a_mask_that_no_kernel_prints_is_read_as_hwloc_reads_it(cpus: str, text: str) -> None:
     mask = parse_mask(text)
     assert mask is not None
     assert list_text(mask) == cpus
 
 
-@pytest.mark.parametrize(
-    ("text", "cpus"),
-    [
-        ("0-3,8", "0-3,8"),
-        ("", "0"),
-        ("\n", "0"),
-        ("x", "0"),
-        ("5-", ""),  # the end of the range is 0
-        (",3", "0,3"),
-        ("4,1-2", ""),  # out of order: lost
-        ("010", "8"),
-        ("0x10", "16"),
-        ("1-2-3", "1-2"),
-        (" 2 - 4", "2"),
-    ],
-)
-def test_a_list_is_read_as_hwloc_reads_it(text: str, cpus: str) -> None:
+@pytest.mark.parametrize(("cpus", "text"), cases(__file__, "lists.yaml", "cpus", "text"))
+def test_a_list_is_read_as_hwloc_reads_it(cpus: str, text: str) -> None:
     mask = parse_list(text)
     assert mask is not None
     assert list_text(mask) == cpus

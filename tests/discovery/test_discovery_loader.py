@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from msgspec import to_builtins
+from tests.values import cases
 
 from mooring.documents.machine import machine_document
 from mooring.engine.core.errors import InputError
@@ -129,13 +130,7 @@ def test_text_with_an_equals_sign_is_compact() -> None:
 @pytest.mark.parametrize(
     ("source", "error"),
     [
-        ("epyc", "epyc: unknown machine; did you mean epyc-7763-2s-nps1 or epyc-7763-2s-nps4 or epyc-telco-2s-nps4?"),
-        ("xeon-8490-2s", "xeon-8490-2s: unknown machine; did you mean xeon-8480-2s"),
-        ("zzz", "zzz: unknown machine; name a folder or file with a machine"),
-        ("./missing", "./missing: no such file or folder"),
-        ("missing.json", "missing.json: no such file or folder"),
-        ("missing.jsonl#a", "missing.jsonl: cannot be read: No such file or directory"),
-        ("soket=2", "machine: soket: is not a key of a machine; did you mean sockets?"),
+        *cases(__file__, "no-machines.yaml", "source", "says"),
         ("a\0b", r"'a\x00b': unknown machine"),
         ("x" * 300, f"{'x' * 80}...: unknown machine"),
     ],

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.values import refusal
+from tests.values import cases, refusal
 
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import ContainerKind, Pod, QoS
@@ -27,8 +27,6 @@ from mooring.inputs.pods.pod_files import load_pods, pods_of
 API = {"name": "api", "resources": {"limits": {"cpu": "4", "memory": "2Gi"}}}
 HELPER = {"name": "helper"}
 SMALL = {"cpu": "500m", "memory": "256Mi"}
-EXTENDED = {"example.com/a": 1}
-CPU_ABOVE = "maximum cpu usage per Container is 2, but limit is 4"
 PROXY = {"name": "istio-proxy", "resources": {"requests": {"cpu": "100m"}, "limits": {"cpu": "2", "memory": "1Gi"}}}
 
 
@@ -91,23 +89,12 @@ def test_init_containers_and_sidecars_are_completed_too() -> None:
     assert amounts(found, "probe") == amounts(found, "log") == (SMALL, SMALL)
 
 
-@pytest.mark.parametrize(
-    ("limits", "given", "requests", "limit"),
-    [
-        ({"default": {"cpu": "2"}}, {}, {"cpu": "2"}, {"cpu": "2"}),
-        ({"max": {"cpu": "2"}}, {}, {"cpu": "2"}, {"cpu": "2"}),
-        ({"min": {"cpu": "1"}, "default": {"cpu": "2"}}, {}, {"cpu": "2"}, {"cpu": "2"}),
-        ({"defaultRequest": {"cpu": "1"}}, {}, {"cpu": "1"}, {}),
-        ({"default": {"cpu": "2"}}, {"requests": {"cpu": "1"}}, {"cpu": "1"}, {"cpu": "2"}),
-        ({"defaultRequest": {"cpu": "1"}}, {"limits": {"cpu": "3"}}, {"cpu": "3"}, {"cpu": "3"}),
-        ({"defaultRequest": {"cpu": "1"}, "default": {"cpu": "2"}}, {}, {"cpu": "1"}, {"cpu": "2"}),
-    ],
-)
+@pytest.mark.parametrize(("limits", "given", "gets"), cases(__file__, "limit-defaults.yaml", "item", "given", "gets"))
 def test_defaults_follow_the_limit_ranges_own_defaults_and_come_after_limits_became_requests(
-    limits: Any, given: Any, requests: Any, limit: Any
+    limits: Any, given: Any, gets: Any
 ) -> None:
     found = one(limit_range(of_containers(**limits)), pod({"name": "app", "resources": given}))
-    assert amounts(found, "app") == (requests, limit)
+    assert amounts(found, "app") == (gets["requests"], gets["limits"])
 
 
 def test_of_several_limit_ranges_the_first_that_names_a_resource_counts() -> None:
@@ -135,38 +122,17 @@ def test_workloads_and_lists_are_completed(tmp_path: Path) -> None:
     assert [found.qos for found in load_pods([file])] == [QoS.GUARANTEED]
 
 
-UNEVEN = pod({"name": "app", "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "4"}}})
-ASKING = pod({"name": "app", "resources": {"requests": {"cpu": "1"}}})
-RATIO = of_containers(maxLimitRequestRatio={"cpu": "2"})
-FORBIDDEN = 'pods "api" is forbidden: '
-
-
 @pytest.mark.parametrize(
-    ("item", "given", "message"),
-    [
-        (of_containers(min={"cpu": "8"}), pod(API), "minimum cpu usage per Container is 8, but request is 4"),
-        (of_containers(max={"cpu": "2"}), pod(API), f"{FORBIDDEN}{CPU_ABOVE}; change the pod"),
-        (
-            of_containers(max={"cpu": "2", "memory": "1Gi"}), pod(API),
-            f"{FORBIDDEN}[{CPU_ABOVE}, maximum memory usage per Container is 1Gi, but limit is 2Gi]; change the pod",
-        ),
-        ({"type": "Pod", "max": {"cpu": "3"}}, pod(API), f"{FORBIDDEN}maximum cpu usage per Pod is 3, but limit is 4"),
-        ({"type": "Pod", "max": EXTENDED}, pod(API), "maximum example.com/a usage per Pod is 1. No limit is specified"),
-        ({"type": "Pod", "min": EXTENDED}, pod(API), "minimum example.com/a usage per Pod is 1. No request is specif"),
-        (RATIO, UNEVEN, "cpu max limit to request ratio per Container is 2, but provided ratio is 4.000000"),
-        (RATIO, pod(HELPER), "but no request is specified or request is 0"),
-        (of_containers(default=SMALL), ASKING, "the request of 1 is above the limit of 500m"),
-        (of_containers(default=SMALL), ASKING, "amounts that the pod lacks come from LimitRange shop/defaults"),
-        (of_containers(default={"cpu": "much"}), pod(API), "spec.limits[0].default.cpu: 'much' is not a quantity"),
-    ],
-)  # fmt: skip
-def test_a_violation_is_refused_with_the_api_servers_words(item: Any, given: Any, message: str) -> None:
-    assert message in refusal(read, limit_range(item), given)
+    ("item", "containers", "message"), cases(__file__, "limit-violations.yaml", "item", "containers", "says")
+)
+def test_a_violation_is_refused_with_the_api_servers_words(item: Any, containers: Any, message: str) -> None:
+    assert message in refusal(read, limit_range(item), pod(*containers))
 
 
 def test_what_a_limit_range_allows_is_admitted() -> None:
     read(limit_range({"type": "PersistentVolumeClaim", "max": {"cpu": "1"}}), pod(API))
-    assert one(limit_range(of_containers(maxLimitRequestRatio={"cpu": "4"})), UNEVEN).qos is QoS.BURSTABLE
+    uneven = pod({"name": "app", "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "4"}}})
+    assert one(limit_range(of_containers(maxLimitRequestRatio={"cpu": "4"})), uneven).qos is QoS.BURSTABLE
 
 
 @pytest.mark.parametrize("injector", INJECTORS, ids=lambda one: one.key)

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.values import refusal
+from tests.values import cases, refusal
 
 from mooring.engine.core.pod import ClaimedDevice, ClaimUse, DynamicDevice
+from mooring.inputs.decoding.fields import Document
 from mooring.inputs.pods.claims import KINDS, claim_of, current_devices, objects_of, slice_of
+from mooring.inputs.pods.cluster_objects import dynamic_objects
 from mooring.inputs.pods.pods import pod_from_object
 
 WIRE = Path(__file__).resolve().parents[3] / "shared/wire"
@@ -87,29 +89,8 @@ def test_a_device_can_name_its_own_node_and_v1beta1_has_its_fields_deeper() -> N
 
 
 def test_a_container_uses_the_claims_that_it_names_by_the_pods_names() -> None:
-    spec = {
-        "resourceClaims": [
-            {"name": "gpus", "resourceClaimName": "shared"},
-            {"name": "own", "resourceClaimTemplateName": "each"},
-            {"name": "later", "resourceClaimTemplateName": "each"},
-        ],
-        "initContainers": [{"name": "setup", "resources": {"claims": [{"name": "own"}]}}],
-        "containers": [
-            {"name": "app", "resources": {"claims": [{"name": "gpus", "request": "a"}, {"name": "own"}]}},
-            {"name": "late", "resources": {"claims": [{"name": "later"}]}},
-            {"name": "plain", "resources": {"limits": {"example.com/nic": "1"}}},
-        ],
-    }
-    status = {
-        "resourceClaimStatuses": [{"name": "own", "resourceClaimName": "web-own-x1"}, {"name": "later"}],
-        "extendedResourceClaimStatus": {
-            "resourceClaimName": "web-extended-1",
-            "requestMappings": [
-                {"containerName": "plain", "resourceName": "example.com/nic", "requestName": "container-2-request-0"}
-            ],
-        },
-    }
-    pod = pod_from_object({"metadata": {"name": "web"}, "spec": spec, "status": status}, source="pod")
+    given = yaml.safe_load((Path(__file__).parent / "pod-with-claims.yaml").read_text(encoding="utf-8"))
+    pod = pod_from_object(given, source="pod")
     assert {container.name: container.claims for container in pod.containers} == {
         "setup": (ClaimUse("web-own-x1"),),
         "app": (ClaimUse("shared", "a"), ClaimUse("web-own-x1")),
@@ -127,28 +108,9 @@ def test_a_claim_says_which_devices_are_for_administration() -> None:
     assert claim.namespace == "default"
 
 
-@pytest.mark.parametrize(
-    ("made", "words"),
-    [
-        (
-            lambda: slice_of(slice_object(devices=[{"name": 7}]), source="f"),
-            "f: spec.devices[0].name: must be a string",
-        ),
-        (lambda: slice_of(slice_object(pool={"generation": "1"}), source="f"), "f: spec.pool.generation"),
-        (
-            lambda: slice_of(slice_object(devices=[{"name": "g", "attributes": {"a": {"ints": [True]}}}]), source="f"),
-            "f: spec.devices[0].attributes.a.ints: must be a whole number",
-        ),
-        (
-            lambda: claim_of(
-                {"metadata": {"name": "c"}, "status": {"allocation": {"devices": {"results": [1]}}}}, source="f"
-            ),
-            "f: status.allocation.devices.results: must be a mapping",
-        ),
-    ],
-)
-def test_another_form_is_bad_input_with_the_field(made: Any, words: str) -> None:
-    assert refusal(made).startswith(words)
+@pytest.mark.parametrize(("content", "words"), cases(__file__, "refused-claims.yaml", "object", "says"))
+def test_another_form_is_bad_input_with_the_field(content: Any, words: str) -> None:
+    assert words in refusal(dynamic_objects, [Document(content, "f", 1, 1)])
 
 
 @pytest.mark.parametrize("content", [None, [], {"kind": {}, "items": []}, {"kind": "List", "items": "x"}, {"items": 7}])

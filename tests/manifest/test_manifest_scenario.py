@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.values import refusal
+from tests.values import cases, refusal
 
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.machine import Finding
@@ -118,26 +118,7 @@ def test_pods_get_the_gates_of_their_time() -> None:
     assert [admitted(content, index) for index in (0, 2, 4)] == [QoS.BURSTABLE, QoS.GUARANTEED, QoS.GUARANTEED]
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"kubelet": []}, "kubelet: must be a mapping, not a list"),
-        ({"kubelet": {"maxPods": "x"}}, "kubelet.maxPods: must be a whole number, not a string"),
-        ({"steps": {}}, "steps: must be a list, not a mapping"),
-        ({"steps": [1]}, "steps[0]: must be a mapping, not a number"),
-        ({"steps": [{}]}, "steps[0]: is not a step; write admit: with a pod, remove: with a uid, resize:"),
-        ({"steps": [{"restart": False}]}, "steps[0]: is not a step"),
-        ({"steps": [{"remove": 5}]}, "steps[0].remove: must be a string, not a number; put it in quotes"),
-        ({"steps": [{"remove": ""}]}, "steps[0].remove: must not be empty"),
-        ({"steps": [{"admit": []}]}, "steps[0].admit: must be a mapping, not a list"),
-        ({"steps": [{"admit": {"spec": {}}}]}, "steps[0].admit.spec.containers: must not be empty"),
-        ({"steps": [{"restart": True, "kubelet": 1}]}, "steps[0].kubelet: must be a mapping, not a number"),
-        ({"steps": [{"restart": True, "kubelet": {"maxPods": []}}]}, "steps[0].kubelet.maxPods: must be a whole"),
-        ({"active": [{}]}, "active[0].spec: must be a mapping, not nothing"),
-        ({"files": {"cpu_manager_state": {}}}, "files.cpu_manager_state: must be a string, not a mapping"),
-        ({"machine": {}}, "machine: must be a string, not a mapping"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), cases(__file__, "refused-scenarios.yaml", "fields", "says"))
 def test_wrong_scenario_is_refused_with_line_and_field(tmp_path: Path, change: Mapping[str, Any], message: str) -> None:
     file = lines(tmp_path / "s.jsonl", LINE, {**LINE, **change})
     place, _, said = refusal(load, file).removeprefix(f"{file}:2:").partition(": ")

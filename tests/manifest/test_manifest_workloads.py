@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.values import refusal
+from tests.values import cases, refusal
 
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import Container, ContainerKind, QoS
@@ -69,30 +69,9 @@ def test_a_path_names_templates_that_are_not_recognized() -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "paths", "message"),
-    [
-        (
-            "inferenceservice.yaml",
-            {"InferenceService": ("spec.predictr",)},
-            "inferenceservice.yaml:5:1: spec.predictr: InferenceService iris has nothing there; name the field that",
-        ),
-        ("negative.yaml", {}, "negative.yaml:4:26: spec.tasks[0].replicas: must not be negative"),
-        (
-            "broken-template.yaml",
-            {},
-            "broken-template.yaml:4:88: spec.tasks[0].template.spec.containers[0].resources.limits.cpu",
-        ),
-        (
-            "virtual-machine-typed.yaml",
-            {},
-            (
-                "virtual-machine-typed.yaml:5:3: spec.instancetype: CPUs and memory are in the instance type cx1.large;"
-                " give the instance, which has them: kubectl get vmi typed -o yaml"
-            ),
-        ),
-    ],
+    ("file", "paths", "message"), cases(__file__, "refused-workloads.yaml", "file", "paths", "says")
 )
-def test_errors_name_the_field_in_the_object(file: str, paths: dict[str, tuple[str, ...]], message: str) -> None:
+def test_errors_name_the_field_in_the_object(file: str, paths: dict[str, list[str]], message: str) -> None:
     assert message in refusal(names, FILES / file, paths=paths)
 
 
