@@ -99,14 +99,15 @@ world: $(STAMP)
 	$(BIN)/python -m tests.world --world $(or $(WORLD),node) --lives $(or $(LIVES),200) --seed $(or $(SEED),1) --steps $(or $(STEPS),0) \
 	  --without "$(WITHOUT)" --defect "$(DEFECT)" $(if $(WITHOUT)$(DEFECT),,--shrink)
 
-# The fuzzer is no part of the locked environment: it has wheels for few platforms.
+# The fuzzer is no part of the locked environment: it has wheels for few platforms. DRAWN=1 does without: inputs by chance
+# from that seed, and many more of them in the same time.
 RUNS ?= 100000
 fuzz-inputs: $(STAMP)
-	$(BIN)/python -c "import atheris" 2>/dev/null || $(BIN)/pip install --quiet atheris
-	$(BIN)/python scripts/fuzz_inputs.py --runs $(RUNS) $(READERS)
+	$(if $(DRAWN),,$(BIN)/python -c "import atheris" 2>/dev/null || $(BIN)/pip install --quiet atheris)
+	$(BIN)/python scripts/fuzz_inputs.py --runs $(RUNS) $(if $(DRAWN),--drawn --seed $(DRAWN)) $(READERS)
 
 sweep: $(STAMP)
-	MOORING_SWEEP=whole $(BIN)/python -m pytest -q -p no:cacheprovider tests/inputs/test_inputs_hostile_texts.py
+	MOORING_SWEEP=$(or $(SAMPLE),whole) $(BIN)/python -m pytest -q -p no:cacheprovider tests/inputs/test_inputs_hostile_texts.py
 
 # Skips itself, by name and reason, where there is no Chromium and none can be installed.
 test-browser: $(STAMP)

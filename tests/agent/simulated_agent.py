@@ -8,9 +8,31 @@ from dataclasses import dataclass, field, replace
 
 from tests.agent.simulated_runtime import KilledError, Runtime
 
-from mooring.agent import effects
+from mooring.agent.effects import (
+    BEFORE_THE_REPLY,
+    AgentReport,
+    ClusterEvent,
+    DropAssigned,
+    Effect,
+    Evict,
+    LiftQuota,
+    Persist,
+    ResizeAnswered,
+    SweepAssigned,
+    Verify,
+    WriteAssigned,
+    WriteCPUSet,
+)
 from mooring.agent.journal import JournalWriter, read_journal
-from mooring.agent.nri import types
+from mooring.agent.nri.types import (
+    ContainerAdjustment,
+    ContainerUpdate,
+    Event,
+    LinuxResources,
+    PodSandbox,
+    RefusalError,
+    RuntimeContainer,
+)
 from mooring.agent.reactor.containers import requested_containers, unlisted
 from mooring.agent.reactor.create_container import create_container, prepare_claim, unprepare_claim
 from mooring.agent.reactor.desired import are_files_behind, expected, node_set_of, nodes_of, set_of
@@ -87,11 +109,9 @@ class SimulatedAgent:
         self.writer = JournalWriter()
         resumed = resume(world.info, world.config, world.mooring, disk.stored(), world.options)
         self.state: AgentState = resumed.state
-        self.reports: list[effects.AgentReport] = [
-            one for one in resumed.effects if isinstance(one, effects.AgentReport)
-        ]
+        self.reports: list[AgentReport] = [one for one in resumed.effects if isinstance(one, AgentReport)]
         self.counts: Counter[str] = Counter()
-        self.lifts: list[effects.LiftQuota] = []
+        self.lifts: list[LiftQuota] = []
         self.steps_to_live: int | None = None
         self._had: dict[str, str] = {}
         """Containers whose cgroup was just changed, and in words what they had."""
@@ -99,8 +119,8 @@ class SimulatedAgent:
     # Calls of the runtime.
 
     def synchronize(
-        self, pods: Sequence[types.PodSandbox], containers: Sequence[types.RuntimeContainer]
-    ) -> Sequence[types.ContainerUpdate]:
+        self, pods: Sequence[PodSandbox], containers: Sequence[RuntimeContainer]
+    ) -> Sequence[ContainerUpdate]:
         asked = unlisted(self.state, pods, containers)
         running = {one for one in asked if self.runtime.has_processes(one)}
         missing = unknown_pods(self.state, pods, containers, running)
@@ -111,8 +131,8 @@ class SimulatedAgent:
         return self._updates(self._done(found, ""))
 
     def create_container(
-        self, pod: types.PodSandbox, container: types.RuntimeContainer
-    ) -> tuple[types.ContainerAdjustment, Sequence[types.ContainerUpdate]]:
+        self, pod: PodSandbox, container: RuntimeContainer
+    ) -> tuple[ContainerAdjustment, Sequence[ContainerUpdate]]:
         spec = self._pod(pod, [*requested_containers(self.state, pod.id), container])
         devices = self.world.devices.get(pod.uid)
         answer = self._done(create_container(self.state, pod, container, spec, devices=devices), pod.uid).answer
@@ -120,19 +140,15 @@ class SimulatedAgent:
         return answer.adjustment, answer.updates
 
     def update_container(
-        self, pod: types.PodSandbox, container: types.RuntimeContainer, resources: types.LinuxResources
-    ) -> Sequence[types.ContainerUpdate]:
+        self, pod: PodSandbox, container: RuntimeContainer, resources: LinuxResources
+    ) -> Sequence[ContainerUpdate]:
         found = update_container(self.state, pod, container, resources, None, self.world.now)
         return self._updates(self._done(found, pod.uid))
 
-    def stop_container(
-        self, pod: types.PodSandbox, container: types.RuntimeContainer
-    ) -> Sequence[types.ContainerUpdate]:
+    def stop_container(self, pod: PodSandbox, container: RuntimeContainer) -> Sequence[ContainerUpdate]:
         return self._updates(self._done(stop_container(self.state, container), pod.uid))
 
-    def state_change(
-        self, event: types.Event, pod: types.PodSandbox | None, container: types.RuntimeContainer | None
-    ) -> None:
+    def state_change(self, event: Event, pod: PodSandbox | None, container: RuntimeContainer | None) -> None:
         spec = None
         if pod is not None and container is not None and needs_pod(self.state, event, pod, container):
             spec = self._pod(pod, [*requested_containers(self.state, pod.id), container])
@@ -142,7 +158,7 @@ class SimulatedAgent:
     def next_reply(self) -> None:
         """Answer a request about a container that nobody knows: any reply brings the runtime's record up to date."""
         self.runtime.deliver(
-            self._updates(self._done(stop_container(self.state, types.RuntimeContainer("nobody", "", "")), ""))
+            self._updates(self._done(stop_container(self.state, RuntimeContainer("nobody", "", "")), ""))
         )
 
     def see_online(self, online: int) -> None:
@@ -193,16 +209,16 @@ class SimulatedAgent:
     def _done(self, outcome: EventOutcome, uid: str) -> EventOutcome:
         self._step()
         before = self.state
-        if self.disk.is_full and any(isinstance(effect, effects.Persist) for effect in outcome.effects):
+        if self.disk.is_full and any(isinstance(effect, Persist) for effect in outcome.effects):
             outcome = unwritten(before, outcome, uid, "the disk is full")
             self.disk.is_stale = True
         self.state = outcome.state
-        later = [effect for effect in outcome.effects if not isinstance(effect, effects.BEFORE_THE_REPLY)]
+        later = [effect for effect in outcome.effects if not isinstance(effect, BEFORE_THE_REPLY)]
         written = []
         for effect in outcome.effects:
-            if isinstance(effect, effects.BEFORE_THE_REPLY):
+            if isinstance(effect, BEFORE_THE_REPLY):
                 self._do(effect)
-                if isinstance(effect, effects.WriteCPUSet) and (effect.cpus or effect.mems):
+                if isinstance(effect, WriteCPUSet) and (effect.cpus or effect.mems):
                     written.append(self._written(effect))
                 self._step()
         concluded = writes_done(outcome, written)
@@ -211,10 +227,10 @@ class SimulatedAgent:
         for effect in (*later, *concluded.effects):
             self._do(effect)
         if isinstance(outcome.answer, Refused):
-            raise types.RefusalError(outcome.answer.text)
+            raise RefusalError(outcome.answer.text)
         return outcome
 
-    def _written(self, effect: effects.WriteCPUSet) -> WriteOutcome:
+    def _written(self, effect: WriteCPUSet) -> WriteOutcome:
         made = self.runtime.processes.get(effect.container_id)
         if made is None or not made.runs:
             return WriteOutcome(effect, Compliance.ENDED)
@@ -223,38 +239,38 @@ class SimulatedAgent:
             return WriteOutcome(effect, Compliance.RIGHT, self._had.pop(effect.container_id, ""))
         return WriteOutcome(effect, Compliance.BEYOND, problem=f"has CPUs {made.cgroup.cpus}")
 
-    def _do(self, effect: effects.Effect) -> None:
+    def _do(self, effect: Effect) -> None:
         self.counts[type(effect).__name__] += 1
         match effect:
-            case effects.Persist():
+            case Persist():
                 self.disk.journal = self.writer.text(effect.state)
                 self.disk.is_stale = False
-            case effects.WriteCPUSet():
+            case WriteCPUSet():
                 if self.runtime.write_cgroup(effect.container_id, str(effect.cpus), nodes_of(effect.mems)):
                     self._had[effect.container_id] = "something else"
-            case effects.LiftQuota():
+            case LiftQuota():
                 self.lifts = [*self.lifts[-50:], effect]
-            case effects.Verify():
+            case Verify():
                 self._verify(effect.container_ids)
-            case effects.AgentReport():
+            case AgentReport():
                 self.reports = [*self.reports[-50:], effect]
                 self.counts[effect.finding.value] += 1
-            case effects.WriteAssigned() | effects.DropAssigned() | effects.SweepAssigned():
+            case WriteAssigned() | DropAssigned() | SweepAssigned():
                 self._tell(effect)
-            case effects.ResizeAnswered():
+            case ResizeAnswered():
                 self.counts[effect.result] += 1
-            case effects.ClusterEvent() | effects.Evict():
+            case ClusterEvent() | Evict():
                 pass
 
-    def _tell(self, effect: effects.WriteAssigned | effects.DropAssigned | effects.SweepAssigned) -> None:
+    def _tell(self, effect: WriteAssigned | DropAssigned | SweepAssigned) -> None:
         files = self.runtime.files
         match effect:
-            case effects.WriteAssigned():
+            case WriteAssigned():
                 if effect.makes or effect.container_id in files:
                     files[effect.container_id] = str(effect.assigned.cpus)
-            case effects.DropAssigned():
+            case DropAssigned():
                 files.pop(effect.container_id, None)
-            case effects.SweepAssigned():
+            case SweepAssigned():
                 for one in files.keys() - effect.told:
                     del files[one]
 
@@ -273,7 +289,7 @@ class SimulatedAgent:
                     "",
                 )
 
-    def _updates(self, outcome: EventOutcome) -> Sequence[types.ContainerUpdate]:
+    def _updates(self, outcome: EventOutcome) -> Sequence[ContainerUpdate]:
         assert isinstance(outcome.answer, Accepted)
         return outcome.answer.updates
 
@@ -283,7 +299,7 @@ class SimulatedAgent:
             if self.steps_to_live < 0:
                 raise KilledError
 
-    def _pod(self, sandbox: types.PodSandbox, seen: Sequence[types.RuntimeContainer]) -> Pod:
+    def _pod(self, sandbox: PodSandbox, seen: Sequence[RuntimeContainer]) -> Pod:
         pod = self.world.pods[sandbox.uid]
         if sandbox.uid not in self.world.without_source:
             return pod

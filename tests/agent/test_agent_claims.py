@@ -41,7 +41,6 @@ from mooring.agent.nri.types import Event, RuntimeContainer
 from mooring.agent.reactor.create_container import prepare_claim, unprepare_claim
 from mooring.agent.reactor.desired import expected
 from mooring.agent.reactor.lifecycle import Compliance, state_change, stop_container
-from mooring.agent.reactor.placing import place
 from mooring.agent.reactor.recovery import resume
 from mooring.agent.reactor.response import EventOutcome, Refused, unwritten
 from mooring.agent.reactor.synchronize import synchronize
@@ -383,14 +382,14 @@ SMT = replace(INFO, topology=(replace(INFO.topology[0], cores=CORES[:2]), replac
 def placed() -> AgentState:
     """Return a state in which pod a has one thread each of two cores, and nobody the others."""
     mooring = MooringConfig(frozenset({"plugins"}), plugins=plugin_choice({"plugins": ["hidden-siblings"]}))
-    state = place(resume(SMT, CONFIG, mooring, None, None).state, guaranteed("a", "2", annotations=HIDE)).state
+    state = create(resume(SMT, CONFIG, mooring).state, guaranteed("a", "2", annotations=HIDE)).state
     assert state.kubelet.node.cpu.assignments == {"a": {"main": 0b01010000}, "hidden:a": {"main": 0b10100000}}
     return state
 
 
 def test_they_stay_while_the_pod_has_a_sandbox_and_come_back_when_it_is_gone() -> None:
     state = placed()
-    outcome = synchronize(state, [sandbox("a")], [running("a")], {"a": guaranteed("a", "2", annotations=HIDE)})
+    outcome = synchronize(state, [sandbox("a")], [running("a")], {})
     assert outcome.state.kubelet.node.cpu.assignments == state.kubelet.node.cpu.assignments
     assert ReportKind.POD_GONE not in findings(outcome)
     again = restart_kubelet(state.kubelet)

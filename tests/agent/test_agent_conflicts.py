@@ -13,12 +13,11 @@ from pathlib import Path
 import pytest
 from tests.agent.nri.runtime_side import TIMEOUT
 from tests.agent.whole_agent import Node, start, until
+from tests.cli.command import mooring
 
 from mooring.agent.agent import Agent
-from mooring.agent.command import run_agent
 from mooring.agent.conflicts import REASON, KubeletFinder, NodeLock
 from mooring.agent.pods.cluster import NoCluster
-from mooring.agent.startup import AgentCommand
 from mooring.agent.status import unready
 from mooring.engine.core.errors import InputError
 from mooring.inputs.machines.tree import FolderTree
@@ -221,8 +220,8 @@ def test_the_command_ends_with_the_reason(node: Node, processes: Processes, monk
     impatience = threading.Timer(3 * TIMEOUT, os.kill, (os.getpid(), signal.SIGTERM))
     impatience.start()
     try:
-        with pytest.raises(InputError, match="cpuManagerPolicy: is static on this node"):
-            run_agent(AgentCommand("agent.yaml"), {})
+        said = mooring("agent", "--config", "agent.yaml", code=2)
+        assert "cpuManagerPolicy: is static on this node" in said.err
     finally:
         impatience.cancel()
 

@@ -14,17 +14,16 @@ from pathlib import Path
 import pytest
 from tests.agent.nri.runtime_side import RuntimeSide
 from tests.agent.process import PATIENCE, Manager, World, agent_in, begun
-from tests.agent.small_node import CONFIG, INFO, guaranteed, setting
+from tests.agent.small_node import CONFIG, INFO, create, ended, guaranteed, running, sandbox
 from tests.agent.whole_agent import Node, counted, pod, start, until
 from tests.cli.command import EXECUTED
 from tests.documents.validation import complaints
 from tests.plugins.installed_plugins import install
 
 from mooring.agent.agent import Agent
-from mooring.agent.nri.types import Event, LinuxResources
-from mooring.agent.reactor.placing import place, place_waiting, without_pod
+from mooring.agent.nri.types import Event
 from mooring.agent.reactor.recovery import resume
-from mooring.agent.state import AgentState, KnownContainer, Phase
+from mooring.agent.reactor.synchronize import synchronize
 from mooring.answers.status import status_text
 from mooring.engine.core.config import MooringConfig
 from mooring.inputs.configuration.mooring_config import plugin_choice
@@ -263,27 +262,15 @@ def test_without_plugins_the_status_says_nothing_of_them(node: Node) -> None:
     assert "plugins" not in node.status
 
 
-def waiting(names: list[str]) -> AgentState:
-    """Return a state in which pod a has gone, and b and c run without a place, which only one of them can get."""
-    mooring = MooringConfig(
-        frozenset({"plugins"}), frozenset({"pod-restart"}), plugins=plugin_choice({"plugins": names})
-    )
-    state = place(resume(INFO, CONFIG, mooring, None, None).state, guaranteed("a", "6")).state
-    for uid in ("b", "c"):
-        placed = place(state, guaranteed(uid, "5"))
-        assert placed.rejection is not None
-        known = KnownContainer(
-            f"{uid}-main-0", f"sandbox-{uid}-0", uid, "main", Phase.RUNNING, setting("", ""), LinuxResources()
-        )
-        state = placed.state.with_container(known)
-    return without_pod(state, "a")
-
-
 @pytest.mark.parametrize(("names", "first"), [([], "b"), (["good"], "b"), (["backwards"], "c")])
 def test_pods_that_wait_are_asked_for_in_the_order_of_plugins(names: list[str], first: str) -> None:
-    after = place_waiting(waiting(names)).state
-    assert list(after.kubelet.node.active) == [first]
-    assert set(after.held) == {"b", "c"} - {first}
+    plugins = plugin_choice({"plugins": names})
+    mooring = MooringConfig(frozenset({"plugins"}), frozenset({"pod-restart"}), plugins=plugins)
+    state = create(resume(INFO, CONFIG, mooring).state, guaranteed("a", "6")).state
+    pods = {uid: guaranteed(uid, "5") for uid in "bc"}
+    waiting = synchronize(state, [*map(sandbox, "abc")], [*map(running, "abc")], pods).state
+    after = ended(waiting, "a").state
+    assert ({*waiting.held}, {*after.held}) == ({"b", "c"}, {"b", "c"} - {first})
 
 
 def test_a_reload_makes_plugins_anew_or_is_refused(node: Node) -> None:

@@ -86,7 +86,6 @@ def test_pods_of_several_nodes_need_a_name(tmp_path: Path) -> None:
 # ``--save-state`` and ``--state``: plans that go on where others stopped, and files that stay untouched.
 
 
-FILES = ("cpu_manager_state", "memory_manager_state")
 GOLDEN = Path(__file__).parent / "golden"
 
 
@@ -281,13 +280,6 @@ def test_explain_and_doctor_name_the_defect_on_files_that_are_sound(tmp_path: Pa
     assert f"error[MOOR-547]: {FAILS}." in text
 
 
-def test_a_running_pod_that_a_restart_rejects_is_named_with_the_defect(tmp_path: Path) -> None:
-    node = given_restarts(tmp_path, policy="restricted")
-    saved = mooring("plan", "-f", tmp_path / "pod.yaml", *node, "--save-state", tmp_path / "state")
-    said = "a start of the kubelet on its state rejects it, although it runs"
-    assert saved.err == f"warning[MOOR-547]: default/budget: {said} (defect pod-restart)\n"
-
-
 def test_an_upgrade_that_moves_pods_or_starts_only_once_is_not_safe(tmp_path: Path) -> None:
     node = given_restarts(tmp_path)
     arguments = ("upgrade", "--kubelet-version", "1.36", "1.37", "-f", tmp_path / "pod.yaml", *node)
@@ -299,15 +291,3 @@ def test_an_upgrade_that_moves_pods_or_starts_only_once_is_not_safe(tmp_path: Pa
     text = mooring(*arguments).out
     assert "but moves 1 of 1 running pod. A restart of the old one does the same." in text
     assert "Its start after that fails: start cpu manager error" in text
-
-
-def test_pods_that_keep_what_they_have_are_not_mentioned(tmp_path: Path) -> None:
-    node = given_restarts(tmp_path)
-    plain = POD.replace('  resources: {limits: {cpu: "2", memory: 1Gi}, requests: {cpu: "2", memory: 1Gi}}\n', "")
-    (tmp_path / "pod.yaml").write_text(
-        plain.replace("{name: rest}", "{name: rest, resources: {limits: {cpu: 1, memory: 1Gi}}}")
-    )
-    answered = mooring("plan", "-f", tmp_path / "pod.yaml", *node, "--save-state", tmp_path / "state")
-    assert (answered.code, answered.err) == (0, "")
-    upgraded = mooring("upgrade", "--kubelet-version", "1.36", "-f", tmp_path / "pod.yaml", *node, "-o", "json")
-    assert (upgraded.code, upgraded.document["safe"], upgraded.document["nextStartError"]) == (0, True, None)

@@ -81,13 +81,6 @@ def test_an_injector_is_named_until_its_container_is_given(verb: str) -> None:
     assert "note[MOOR-542]: shop/api: Istio (sidecar.istio.io/inject: true): counted with istio-proxy" in given.err
 
 
-@pytest.mark.usefixtures("folder")
-def test_a_command_that_is_shown_has_the_injected_container() -> None:
-    answer = ask("plan", "-f", "limits.yaml", "--inject", "proxy.yaml", "-o", "wide")
-    assert "its QoS class is Burstable" in answer.out
-    assert "istio-proxy" in answer.out
-
-
 # What a source leaves open is computed by a published formula, given beside it, or said to be assumed.
 
 
@@ -235,14 +228,6 @@ class TestNodePoolsOfAKS:
         assert answered.code == 2
         assert "agentPoolProfiles[0], agentPoolProfiles[1]" in answered.complaint
 
-    def test_a_node_system_configuration_of_gke_stays_one(self, write: Write) -> None:
-        content = {"kubeletConfig": {"cpuManagerPolicy": "static", "topologyManager": {"policy": "restricted"}}}
-        answered = mooring(
-            "plan", "-f", write("pod.json", a_pod(cpu="2")), *SIXTEEN_CPUS, "--config", write("gke.json", content)
-        )
-        assert "topology manager restricted" in answered.out
-        assert "GKE" in answered.err
-
 
 ROWS = [
     {
@@ -298,21 +283,6 @@ class TestAssumedMemory:
         words = ("--machine", "sockets=2 cores=8", "--config", write("kubelet.json", KUBELET_ASSUMPTIONS))
         assert "8 GiB of memory (assumed)" in why_of(planned(write, a_pod(cpu="2", memory="20Gi"), *words))
 
-    @pytest.mark.parametrize("limits", [{"cpu": "8", "memory": "1Gi"}, {"cpu": "2", "memory": "20Gi"}])
-    def test_nothing_is_said_where_it_is_known(
-        self, write: Write, words: tuple[str, ...], limits: dict[str, str]
-    ) -> None:
-        known = () if limits["cpu"] == "8" else ("--machine", "memory=24Gi")
-        answered = planned(write, a_pod(**limits), *words, *known)
-        assert answered.code == 1
-        assert "(assumed)" not in answered.out
-        assert "assumed" not in answered.document["pods"][0]
-
-    def test_memory_beside_the_file_decides(self, write: Write, words: tuple[str, ...]) -> None:
-        pod = a_pod(cpu="2", memory="20Gi")
-        assert planned(write, pod, *words, "--machine", "memory=64Gi").code == 0
-        assert planned(write, pod, *words, "--machine", "node1.memory=32Gi").code == 0
-
     def test_numactl_beside_lscpu_tells_memory(self, write: Write, words: tuple[str, ...]) -> None:
         answered = planned(write, a_pod(cpu="2", memory="20Gi"), *words, "--machine", write("numactl.txt", NUMACTL))
         assert answered.code == 0, answered.out
@@ -357,22 +327,6 @@ class TestDevicesOffTheMachine:
         assert answered.code == 2
         assert f"{given}:" in answered.complaint
         assert "gpu0 is on NUMA node 2, which the machine does not have: it has 0, 1" in answered.complaint
-
-    def test_it_is_refused_for_each_machine_that_is_compared(self, write: Write) -> None:
-        words = ("--config", write("devices.json", devices([1])), *TWO_SOCKETS, "--machine", "cores=8 memory=64Gi")
-        answered = mooring("compare", "-f", write("pod.json", a_pod(cpu="2")), *words, code=2)
-        assert "NUMA node 1" in answered.complaint
-
-    @pytest.mark.parametrize(("policy", "code"), [("single-numa-node", 1), ("restricted", 1), ("best-effort", 0)])
-    def test_node_minus_one_is_taken_and_named_where_it_rejects(self, write: Write, policy: str, code: int) -> None:
-        config = {**KUBELET_ASSUMPTIONS, "topologyManagerPolicy": policy}
-        words = ("--config", write("kubelet.json", config), "--config", write("devices.json", devices([-1])))
-        pod = a_pod(cpu="2", memory="1Gi", **{"vendor.example/gpu": "1"})
-        answered = planned(write, pod, *TWO_SOCKETS, *words)
-        assert answered.code == code
-        if code:
-            assert "the plugin reports NUMA node -1 for gpu0 and gpu1" in why_of(answered)
-        assert "NUMA -1" in mooring("plan", "-f", write("pod.json", pod), *TWO_SOCKETS, *words).out
 
 
 def zone(number: int, **amounts: tuple[str, str, str]) -> dict[str, Any]:

@@ -34,21 +34,6 @@ def test_the_answer_tells_how_many_and_the_exit_code_whether_they_are_enough(
     assert (answer.err, said in answer.out) == ("", True), answer
 
 
-def test_a_pod_of_the_manifests_is_the_first_that_is_counted_and_one_that_runs_already_stays() -> None:
-    for option, count in (("-f", 21), ("--active", 20)):
-        asked = ("capacity", "database-3", option, EXAMPLES / "pods.yaml", *NODE)
-        assert mooring(*asked, "-o", "json").document["count"] == count
-
-
-def test_a_pod_alone_needs_no_name(tmp_path: Path) -> None:
-    only = tmp_path / "only.yaml"
-    only.write_text(
-        "apiVersion: v1\nkind: Pod\nmetadata: {name: only}\nspec:\n  containers:\n"
-        "    - {name: a, resources: {limits: {cpu: 16, memory: 1Gi}}}\n"
-    )
-    assert "more pods like default/only fit." in mooring("capacity", "-f", only, *NODE).out
-
-
 def test_wide_has_a_row_for_every_container() -> None:
     out = mooring(*DATABASE, "-o", "wide").out
     assert [line.split()[0] for line in out.splitlines() if line.startswith("data/database+")] == [
@@ -190,13 +175,6 @@ def test_a_deployment_of_0_is_counted(tmp_path: Path, name: tuple[str, ...], oth
     file.write_text(SCALED_DOWN, encoding="utf-8")
     counted = mooring("capacity", *name, "-f", file, *others, *NODE, "-o", "json").document
     assert counted["count"] == mooring("capacity", *SHAPE, *others, *NODE, "-o", "json").document["count"] > 0
-
-
-def test_a_name_that_nothing_has_is_refused_with_the_deployment_that_is_scaled_to_0(tmp_path: Path) -> None:
-    file = tmp_path / "web.yaml"
-    file.write_text(SCALED_DOWN, encoding="utf-8")
-    refused = mooring("capacity", "job", "-f", file, *NODE)
-    assert (refused.code, refused.err) == (2, "mooring: there is no pod 'job'; there are default/web\n")
 
 
 # ``mooring capacity -o svg``: the answer is the headline, and what stops the next pod is said once.

@@ -132,19 +132,6 @@ items:
     assert region(error)[0] == len(pods.splitlines())
 
 
-def test_replicas_that_are_rejected_alike_are_one_result(tmp_path: Path) -> None:
-    (tmp_path / "pods.yaml").write_text(
-        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  replicas: 3\n  template:\n    spec:\n"
-        "      containers: [{name: app, resources: {limits: {cpu: 40, memory: 1Gi}}}]\n",
-        "utf-8",
-    )
-    (tmp_path / "kubelet.yaml").write_text(STATIC, "utf-8")
-    given = ("-f", str(tmp_path / "pods.yaml"), *SMALL, "--config", str(tmp_path / "kubelet.yaml"))
-    [error] = results(mooring("plan", *given, "-o", "sarif"))
-    assert error["message"]["text"].startswith("default/web-0 and 2 more of its replicas are rejected")
-    assert suites(mooring("plan", *given, "-o", "junit")).get("failures") == "3"
-
-
 def test_pods_from_standard_input_have_no_place_and_a_name() -> None:
     text = (EXAMPLE / "manifests" / "solver.yaml").read_bytes()
     config = ("--config", str(EXAMPLE / "kubelet.yaml"))

@@ -280,13 +280,6 @@ def test_a_configuration_beside_the_name_replaces_what_the_kubelet_says(rejected
     assert "/configz" not in answered.err
 
 
-def test_the_commands_of_an_answer_name_the_node(rejected: FakeCluster) -> None:
-    out = explained(*MACHINE).out
-    assert "mooring whatif --machine" in out
-    assert "--node edge-7" in out
-    assert verbs(rejected) == []
-
-
 @pytest.mark.parametrize(
     ("names", "node"),
     [

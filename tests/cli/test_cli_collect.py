@@ -110,13 +110,6 @@ def test_the_plan_from_the_archive_is_the_plan_from_the_parts(
     assert [pod["name"] for pod in whole["pods"]] == ["shop-2", "shop-1", "shop-0", "new"]
 
 
-def test_the_machine_is_the_same_one(root: Path, archive: Path) -> None:
-    collected(root, archive)
-    packed = mooring("topology", "--node", archive, "-o", "json").document
-    assert unnamed(packed) == unnamed(mooring("topology", "--machine", root, "-o", "json").document)
-    assert mooring("topology", "--node", archive, "-o", "machineinfo").code == 0
-
-
 def test_who_else_may_run_is_told_the_same(root: Path, archive: Path) -> None:
     online = CPUSet.parse("0-15")
     collected(root, archive)
@@ -140,13 +133,6 @@ def test_the_same_node_gives_the_same_bytes(with_state: Path, pods: Path, tmp_pa
         (0, 0, 0, "", "")
     }
     assert [member.name for member in members] == sorted(member.name for member in members)
-
-
-def test_flags_of_the_running_kubelet_win_over_its_file(root: Path, archive: Path) -> None:
-    collected(root, archive)
-    config = json.loads(content(archive)["mooring-node/kubelet/config.json"])
-    assert (config["maxPods"], config["cpuManagerPolicy"]) == (250, "static")
-    assert parts(archive)["configuration"]["origin"] == "/etc/kubernetes/kubelet.yaml and flags"
 
 
 def test_a_misspelt_field_keeps_its_name_and_loses_its_value(root: Path, archive: Path) -> None:
@@ -379,13 +365,6 @@ def test_a_node_can_be_shown_with_its_pods_and_nothing_else(node: Path) -> None:
     assert "customer/shop-0" in mooring("show", "--node", node, code=0).out
 
 
-@pytest.mark.parametrize("verb", [("plan", "-f", str(EXAMPLES / "pods.yaml")), ("show",), ("topology",)])
-def test_what_is_no_node_archive_is_one_line(verb: tuple[str, ...], tmp_path: Path) -> None:
-    for file in (EXAMPLES / "pods.yaml", tmp_path / "missing.tar.gz", tmp_path):
-        answered = mooring(*verb, "--node", file)
-        assert (answered.code, len(answered.err.splitlines())) == (2, 1), answered
-
-
 @pytest.mark.parametrize("verb", ["plan", "upgrade"])
 @pytest.mark.parametrize("below", ["", "kubelet", "link"])
 def test_an_unpacked_archive_is_never_written(node: Path, small: Path, tmp_path: Path, verb: str, below: str) -> None:
@@ -431,14 +410,6 @@ def test_texts_and_pictures_name_the_node_and_the_time(command: tuple[str, ...])
     answered = mooring(*command, *NODE, columns=200)
     assert answered.code in (0, 1), answered.err
     assert TITLE in answered.out
-
-
-@pytest.mark.parametrize("command", [TEXTS[0], TEXTS[7], TEXTS[9], TEXTS[12]], ids=" ".join)
-def test_documents_have_a_finding_about_the_archive(command: tuple[str, ...]) -> None:
-    document = mooring(*command, *NODE, "-o", "json").document
-    (found,) = [one for one in document["findings"] if one["code"] == "MOOR-583"]
-    assert (found["severity"], found["subject"]) == ("info", "edge-7")
-    assert document["machine"] == TITLE
 
 
 def test_what_is_published_has_the_name_of_the_archives_node(monkeypatch: pytest.MonkeyPatch) -> None:

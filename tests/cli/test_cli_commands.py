@@ -17,11 +17,7 @@ from tests.cli.made_up_node import kubelet_pods, make_root, write_pods
 from tests.documents.validation import complaints
 
 from mooring.documents.schemas import kinds
-from mooring.engine.checkpoint.cpu_file import cpu_state_text
-from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.cpumanager.state import CPUState
 
-WORKLOADS = Path(__file__).parent.parent / "manifest" / "workloads"
 POD = """\
 apiVersion: v1
 kind: Pod
@@ -82,23 +78,6 @@ def test_printed_changes_run_and_admit_the_pod(tmp_path: Path, config: str, limi
         assert mooring(*words).code == 0, words
 
 
-def test_a_change_that_is_made_already_stays_in_the_command() -> None:
-    made = ("--set", "topologyManagerPolicy=restricted")
-    commands = printed(mooring("whatif", "core/timekeeper", *PODS, *NODE, *made))
-    assert commands
-    for words in commands:
-        assert words[:5] == ["whatif", *PODS, *NODE[:2]]
-        assert any(word.startswith("topologyManagerPolicy=") for word in words)
-        after = mooring(*words, "-o", "json").document["after"]
-        assert {pod["name"]: pod["admitted"] for pod in after["pods"]}["timekeeper"]
-
-
-def test_the_command_that_explains_an_admitted_pod_runs() -> None:
-    options = ("-f", WORKLOADS / "inferenceservice.yaml", "--pod-template-path", "InferenceService=spec.predictor")
-    [words] = printed(mooring("explain", *options, *NODE, "--strict"))
-    assert "default/iris-predictor-0 is admitted" in mooring(*words, code=0).out
-
-
 # Documents for programs: versioned, complete, and the same whichever way they are written.
 
 
@@ -137,12 +116,6 @@ def test_a_plan_is_a_versioned_document_with_the_fields_of_the_recordings() -> N
 def test_yaml_says_the_same_as_json() -> None:
     for command in (("plan", *PODS, *NODE), ("topology", *NODE[:2])):
         assert yaml.safe_load(mooring(*command, "-o", "yaml").out) == mooring(*command, "-o", "json").document
-
-
-def test_findings_are_in_the_document_and_not_on_standard_error() -> None:
-    answered = mooring("plan", *PODS, *SMALL, "-o", "json")
-    assert answered.err == ""
-    assert answered.document["findings"][0]["subject"] == "configuration"
 
 
 def test_the_kubelets_view_can_be_read_again(tmp_path: Path) -> None:
@@ -242,14 +215,6 @@ def test_where_cadvisor_fails_its_text_is_the_answer() -> None:
     assert failing == 8
 
 
-@needs_machines
-def test_a_plan_on_a_machine_that_cadvisor_cannot_describe_says_so() -> None:
-    machine = MACHINES / "2amd64-2n" / "2amd64-2n.tar.gz"
-    answered = mooring("plan", *PODS, "--machine", machine, "-o", "json", code=1)
-    assert answered.document["startError"] == "open /proc/cpuinfo: no such file or directory"
-    assert answered.document["startErrorStage"] == "machine"
-
-
 # Every document of ``-o json`` is what its schema says, member by member.
 
 
@@ -263,12 +228,6 @@ LIVE = ("--cluster", str(EXAMPLES / "fleet" / "live.yaml"), "--config", str(EXAM
 TRAIN = ("-f", str(EXAMPLES / "fleet" / "train.yaml"))
 FLEET = ("--cluster", str(EXAMPLES / "fleet" / "cluster.yaml"), "-f", str(EXAMPLES / "fleet" / "day.yaml"))
 
-ENDLESS_CONFIG = """
-kind: KubeletConfiguration
-cpuManagerPolicy: static
-cpuManagerPolicyOptions: {full-pcpus-only: "true", distribute-cpus-across-numa: "true"}
-reservedSystemCPUs: "79"
-"""
 WIDE_CONFIG = """
 kind: KubeletConfiguration
 cpuManagerPolicy: static
@@ -343,25 +302,6 @@ def test_a_document_is_what_its_schema_says(name: str) -> None:
     assert complaints(kind, document) == []
 
 
-def test_a_plan_that_does_not_end_is_what_its_schema_says(tmp_path: Path) -> None:
-    # Five single CPUs are left on each of four nodes (spec: vectors.md, D-loop).
-    free = CPUSet.parse("0-4,10-14,20-24,30-34,79")
-    state = CPUState("static", free.mask, {"stranger": {"c": (CPUSet.parse("0-79") - free).mask}})
-    (tmp_path / "cpu_manager_state").write_text(cpu_state_text(state, pod_level=False, baselines=False), "utf-8")
-    config, pods = tmp_path / "kubelet.yaml", tmp_path / "pods.yaml"
-    config.write_text(ENDLESS_CONFIG, encoding="utf-8")
-    limits = {"cpu": 14, "memory": "1Gi"}
-    containers = [{"name": "c", "resources": {"limits": limits}}]
-    named = [{"kind": "Pod", "metadata": {"name": name}, "spec": {"containers": containers}} for name in ("a", "b")]
-    pods.write_text("---\n".join(f"{json.dumps(pod)}\n" for pod in named), encoding="utf-8")
-    machine = "sockets=2 numa=4 cores=40 threads=2 memory=16Gi"
-    asked = ("-f", pods, "--machine", machine, "--config", config, "--state", tmp_path)
-    document = printed_schemas(("plan", *asked))
-    assert "unasked" in document
-    assert complaints("Plan", document) == []
-    assert complaints("Explanation", printed_schemas(("explain", *asked))) == []
-
-
 def test_a_plan_on_more_nodes_than_masks_can_list_is_what_its_schema_says(tmp_path: Path) -> None:
     config = tmp_path / "kubelet.yaml"
     config.write_text(WIDE_CONFIG, encoding="utf-8")
@@ -370,17 +310,6 @@ def test_a_plan_on_more_nodes_than_masks_can_list_is_what_its_schema_says(tmp_pa
     assert any("listed" in hints.get("cpu", {}) for pod in document["pods"] for hints in pod["hints"].values())
     assert complaints("Plan", document) == []
     assert complaints("Explanation", printed_schemas(("explain", *asked))) == []
-
-
-@pytest.mark.parametrize("damage", ["none", "checksum", "torn"])
-def test_a_diagnosis_is_what_its_schema_says(damage: str, tmp_path: Path) -> None:
-    mooring("plan", *PODS, *NODE, "--save-state", tmp_path)
-    file = tmp_path / "cpu_manager_state"
-    text = file.read_text(encoding="utf-8")
-    damaged = {"none": text, "checksum": text.replace('"checksum":', '"checksum":1'), "torn": text[: len(text) // 2]}
-    file.write_text(damaged[damage], encoding="utf-8")
-    for more in ((), ("--active", EXAMPLES / "pods.yaml"), ("--write",)):
-        assert complaints("Diagnosis", printed_schemas(("doctor", "--state", tmp_path, *NODE, *more))) == []
 
 
 def test_documents_about_a_collected_node_are_what_their_schemas_say(tmp_path: Path) -> None:

@@ -70,13 +70,6 @@ def test_narrow_terminals_keep_what_matters() -> None:
     assert any(line.split()[:2] == ["admitted", "NUMA"] for line in lines)
 
 
-def test_wide_lines_can_be_searched() -> None:
-    lines = mooring("compare", *VARIED, "-o", "wide", "--no-group").out.splitlines()
-    assert lines[0].split()[:5] == ["RANK", "SAME", "NAME", "MACHINE", "ADMITTED"]
-    assert len([line for line in lines if "epyc-7763-2s-nps4" in line]) == 4
-    assert lines[-1].startswith("4 ")
-
-
 def test_left_out_combinations_are_counted_and_reported() -> None:
     vary = (*PODS, *NODE, "--vary", "cpu-options")
     answered = mooring("compare", *vary)
@@ -143,13 +136,6 @@ def test_a_running_pod_is_not_counted_among_the_asked(loose: Path) -> None:
     path.write_text(yaml.safe_dump(running))
     document = mooring("compare", *PODS, *NODE, "--active", path, "--with", loose, "-o", "json").document
     assert document["pods"] == 11
-
-
-def test_a_recorded_trace_runs_on_its_machine_under_its_configuration() -> None:
-    source = f"{CORPORA / 'admission-lifecycle-restart.jsonl.gz'}#lifecycle-restart-0004"
-    document = mooring("compare", "--trace", source, "--vary", "topology-scope", "-o", "json").document
-    assert {variant["machine"] for variant in document["variants"]} == {"xeon-2s64"}
-    assert (document["steps"], document["pods"]) == (3, 1)
 
 
 def test_a_recorded_trace_warns_of_a_release_that_is_not_known() -> None:
@@ -364,12 +350,6 @@ def test_a_kubelet_that_does_not_start_is_named_and_not_compared() -> None:
 
 def test_releases_that_decide_alike_are_a_yes(asked: tuple[str | Path, ...]) -> None:
     assert mooring(*asked, "--kubelet-version", "1.31,1.32").code == 0
-
-
-def test_one_release_decides_for_all_variants(asked: tuple[str | Path, ...]) -> None:
-    varied = (*asked, "--vary", "topology-policy", "--jobs", "1", "-o", "json")
-    assert mooring(*varied, "--kubelet-version", "1.34").document["kubelet"] == "v1.34.4"
-    assert mooring(*varied).document["kubelet"] == "v1.37.2"
 
 
 @pytest.mark.parametrize(

@@ -354,24 +354,6 @@ def test_agreement_is_counted(lines: list[dict[str, Any]], tmp_path: Path) -> No
     )
 
 
-def test_differences_are_reported_field_by_field(lines: list[dict[str, Any]], tmp_path: Path) -> None:
-    beside(tmp_path)
-    wrong = json.loads(json.dumps(lines[0]))
-    wrong["expect"]["steps"][0]["sharedPool"] = "0-1"
-    wrong["expect"]["steps"][0]["containers"]["c0"]["cpus"] = "1000"
-    file = write(tmp_path / "some.jsonl", [wrong, lines[1]])
-    answered = mooring("replay", file, "--check", code=1)
-    told = answered.out.splitlines()
-    assert [line.partition(": recorded")[0] for line in told[:2]] == [
-        f"{wrong['id']}: steps[0].containers.c0.cpus",
-        f"{wrong['id']}: steps[0].sharedPool",
-    ]
-    assert told[-1] == "some.jsonl: 2 scenarios, 1 agree, 1 differ, 0 not supported"
-    both = mooring("replay", file, "--check", "-o", "jsonl")
-    assert (both.code, len(both.out.splitlines())) == (1, 2)
-    assert both.err.splitlines() == told[:2]
-
-
 def test_every_file_is_looked_at_whatever_the_first_one_says(lines: list[dict[str, Any]], tmp_path: Path) -> None:
     beside(tmp_path)
     wrong = {**lines[0], "expect": {"start": {"sharedPool": "7"}}}

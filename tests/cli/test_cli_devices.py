@@ -64,15 +64,6 @@ def test_the_configuration_says_it_where_no_option_does(node: list[str], tmp_pat
     assert mooring("plan", *extended, "--devices", "kubelet").code == 0
 
 
-def test_capacity_counts_what_fits_beside_devices(node: list[str]) -> None:
-    found = {}
-    for choice in ("kubelet", "follow"):
-        answer = mooring("capacity", "train", *node, "--devices", choice, "-o", "json")
-        assert complaints(answer.document["kind"], answer.document) == []
-        found[choice] = answer.document["count"]
-    assert found == {"kubelet": 1, "follow": 0}
-
-
 def test_what_needs_several_numa_nodes_is_not_aligned_and_what_needs_several_sockets_is(
     node: list[str], tmp_path: Path
 ) -> None:

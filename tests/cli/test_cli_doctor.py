@@ -288,17 +288,6 @@ def pod_level(site: Site) -> Site:
     return site
 
 
-def test_entries_of_whole_pods_are_missed_without_their_gate(pod_level: Site) -> None:
-    assert pod_level.doctor(config=pod_level.folder / "pods-on.yaml").code == 0
-    answer = pod_level.doctor("-o", "json")
-    assert codes(answer) == ["MOOR-320", "MOOR-335", "MOOR-320"]
-    (repair,) = answer.document["repairs"]
-    assert (repair["file"], repair["kept"], repair["dropped"]) == ("memory_manager_state", 2, [])
-    assert "podEntries" not in repair["text"]
-    assert pod_level.doctor("--write").code == 0
-    assert pod_level.doctor().code == 0
-
-
 @pytest.mark.parametrize("release", [name for name in RELEASE_NAMES if name < "1.37"])
 def test_an_older_kubelet_gets_a_file_of_its_own_format(pod_level: Site, release: str) -> None:
     config = pod_level.folder / "pods-on.yaml"
@@ -448,14 +437,6 @@ def test_running_pods_tell_which_containers_have_exclusive_cpus(node: Node) -> N
     few = node.pods.with_name("few.yaml")
     few.write_text("---".join(node.pods.read_text(encoding="utf-8").split("---")[6:]), encoding="utf-8")
     assert node.problems("--active", few)["MOOR-345"] == ["uid-6"]
-
-
-@pytest.mark.parametrize("file", [CPU_FILE, MEMORY_FILE])
-def test_a_lost_entry_is_named_with_the_file_that_lacks_it(node: Node, file: str) -> None:
-    node.truncate(file, '"uid-1":{')
-    rows = [line.split(maxsplit=1) for line in node.doctor().out.splitlines()]
-    (outcome,) = [row[1] for row in rows if row and row[0] == "uid-3/app"]
-    assert outcome.endswith(f"has no readable entry in {file}"), outcome
 
 
 def test_a_running_container_without_its_devices_in_the_record_is_named(node: Node) -> None:

@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree as ET
 
 import pytest
 from tests.cli.command import EXAMPLES, NODE, PODS, SMALL, Answered, mooring
@@ -118,14 +117,6 @@ def test_the_goal_exclusive_is_searched_for_and_each_command_reaches_it(tmp_path
     assert "--ask default/app/a:limits.cpu=2" in answer.out
     reached = mooring("whatif", "app", *options, "--goal", "exclusive", "--ask", "app/a:limits.cpu=2")
     assert (reached.code, "nothing needs to change" in reached.out) == (0, True)
-
-
-@pytest.mark.parametrize("reserved", ["0", ""])
-def test_the_goal_may_need_another_configuration(tmp_path: Path, reserved: str) -> None:
-    options = given(tmp_path, BIG, config={"cpuManagerPolicy": "none", "reservedSystemCPUs": reserved})
-    answer = mooring("whatif", "app", *options, "--goal", "exclusive", columns=300)
-    assert "Set cpuManagerPolicy to static" in answer.out
-    assert ("set reservedSystemCPUs to 0" in answer.out) == (not reserved)
 
 
 def test_the_goal_that_no_small_change_reaches_is_no(tmp_path: Path) -> None:
@@ -290,32 +281,6 @@ def test_without_pods_and_kubectl_nothing_is_explained(
 ) -> None:
     monkeypatch.setenv("PATH", "")
     assert "there is no pod to explain" in mooring("explain", *arguments, code=2).complaint
-
-
-def test_the_document_has_the_story_the_facts_and_the_nearest_change() -> None:
-    found = mooring("explain", "solver", *PODS, *NODE, "-o", "json").document
-    assert (found["apiVersion"], found["kind"], found["verdict"]) == ("mooring/v1alpha1", "Explanation", "rejected")
-    assert [fact["fact"] for fact in found["facts"]][:2] == ["AdmissionBegun", "CPUHintsAsked"]
-    merged = next(fact for fact in found["facts"] if fact["fact"] == "HintsMerged")
-    assert (merged["rule"], merged["admitted"]) == ("filtered", False)
-    assert found["proposals"][0]["changes"][0]["option"] == "--ask"
-    assert any(line["mark"] == "no" for line in found["story"][0]["below"])
-
-
-def test_the_nearest_changes_are_as_many_as_asked_for() -> None:
-    many = mooring("explain", "solver", *PODS, *NODE, "-o", "json", "--nearest", "3").document["proposals"]
-    none = mooring("explain", "solver", *PODS, *NODE, "-o", "json", "--nearest", "0").document["proposals"]
-    assert (len(many) > 1, none) == (True, [])
-
-
-@pytest.mark.parametrize("name", ["solver", "upf-0", "logs", "timekeeper"])
-def test_the_picture_is_well_formed_and_goes_to_a_file(name: str, tmp_path: Path) -> None:
-    to = tmp_path / "why.svg"
-    answered = mooring("explain", name, *PODS, *NODE, "-o", "svg", "--to", to, "--nearest", "0")
-    root = ET.fromstring(to.read_text("utf-8"))  # noqa: S314 - our own picture
-    assert answered.out == ""
-    assert root.tag.endswith("svg")
-    assert name in (root.findtext("{http://www.w3.org/2000/svg}title") or "")
 
 
 def test_a_pod_after_one_on_which_the_kubelet_crashes_is_asked_unless_the_plan_stops_there(tmp_path: Path) -> None:
@@ -551,16 +516,6 @@ def test_beside_a_rejected_pod_that_is_named_others_that_were_rejected_are_left_
     assert verdicts(ask("plan", pods, "-o", "json"))[2:] == [("trainer-1", True), ("trainer-2", True)]
     named = ask("explain", pods, "trainer-2")
     assert (named.code, "1 rejected by the kubelet (ai/trainer-1" in named.err) == (0, True)
-
-
-def test_a_pod_that_is_named_is_asked_about_on_its_own_node() -> None:
-    pods = [rejected("trainer"), *RUNNING, pod("else", "n2", cpus=14), rejected("other", "n2", cpus=2)]
-    for source in ("-f", "--active"):
-        here = ask("explain", pods, "ai/trainer", source=source)
-        assert (here.code, "8 on NUMA node 1, 7 on NUMA node 0" in here.out) == (1, True)
-        assert "warning[MOOR-513]: node n1: 2 pods are bound to other nodes and left out\n" in here.err
-        there = ask("explain", pods, "ai/other", source=source)
-        assert (there.code, "ai/other is admitted" in there.out) == (0, True)
 
 
 def test_a_pod_that_is_being_deleted_keeps_what_it_has_until_it_has_ended() -> None:

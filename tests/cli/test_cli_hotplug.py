@@ -71,18 +71,6 @@ def test_whatif_and_capacity_ask_a_node_with_offline_cpus(inputs: list[str], new
     assert counted.document["next"]["why"].endswith("CPUs 5,12-14 are offline.")
 
 
-@pytest.mark.parametrize(
-    ("name", "fact"),
-    [("default/db", "CPUsBroken"), ("default/cache", "CPUsReplaced"), ("default/web", "OfflineCPUsLeftOut")],
-)
-def test_an_explanation_has_the_facts_and_a_schema(inputs: list[str], new: list[str], name: str, fact: str) -> None:
-    result = mooring("explain", name, "--nearest", "0", *new, *inputs, "--offline", "2,5,12", "-o", "json")
-    answer = result.document
-    assert complaints(answer["kind"], answer) == []
-    assert fact in [one["fact"] for one in answer["facts"]]
-    assert result.code == (1 if name == "default/web" else 0)
-
-
 @pytest.mark.parametrize("form", ["terminal", "svg", "html"])
 def test_a_picture_tells_broken_from_offline(inputs: list[str], form: str) -> None:
     result = mooring("show", *inputs, "--offline", "2,5,12", "-o", form, code=0)
@@ -133,12 +121,6 @@ def test_without_the_extension_the_kubelet_starts_without_these_cpus(stock: list
     assert "offline" not in answered.document
     drawn = mooring("show", *stock, "--offline", "2,5,12")
     assert "note[MOOR-517]: CPUs 2,5,12: offline before the kubelet starts" in drawn.err
-
-
-def test_a_kubelet_does_not_start_on_the_state_of_more_cpus(stock: list[str], tmp_path: Path) -> None:
-    assert mooring("plan", *stock, "--save-state", str(tmp_path / "root")).code == 0
-    answered = mooring("plan", *stock, "--state", str(tmp_path / "root"), "--offline", "3", code=1)
-    assert "The kubelet would not start" in answered.out
 
 
 @pytest.mark.parametrize(("cpus", "problem"), [("99", "the machine has no CPU 99"), ("0-15", "no CPU would be left")])

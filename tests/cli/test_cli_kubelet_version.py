@@ -61,15 +61,6 @@ def test_pictures_name_the_release(form: str, asked: tuple[str | Path, ...]) -> 
     assert "kubelet v1.31.14 would not start" in mooring("show", *asked, "--kubelet-version", "1.31").out
 
 
-def test_doctor_decides_as_the_release(asked: tuple[str | Path, ...], tmp_path: Path) -> None:
-    state = tmp_path / "state"
-    mooring("plan", *asked, "--save-state", state)
-    node = asked[2:]
-    assert mooring("doctor", "--state", state, *node).code == 0
-    answered = mooring("doctor", "--state", state, *node, "--kubelet-version", "1.31", "-o", "json")
-    assert answered.document["kubelet"] == "v1.31.14"
-
-
 @pytest.mark.parametrize(
     ("version", "told"),
     [
@@ -84,12 +75,6 @@ def test_what_is_no_known_release_is_one_line(version: str, told: str, asked: tu
     answered = mooring("plan", *asked, "--kubelet-version", version)
     assert (answered.code, len(answered.err.splitlines())) == (2, 1)
     assert told in answered.err
-
-
-def test_the_nearest_release_is_taken_with_a_warning(asked: tuple[str | Path, ...]) -> None:
-    answered = mooring("plan", *asked, "--kubelet-version", "v1.30.6-gke.100", "--nearest-release", "-o", "json")
-    assert answered.document["kubelet"] == "v1.31.14"
-    assert "MOOR-580" in {finding["code"] for finding in answered.document["findings"]}
 
 
 def test_the_archive_names_the_release_and_the_option_wins(tmp_path: Path) -> None:
@@ -237,15 +222,6 @@ def test_the_configuration_is_that_of_the_command_line() -> None:
 
 
 @pytest.mark.usefixtures("held")
-def test_the_state_is_that_of_the_root_directory() -> None:
-    [pod] = mooring("plan", "-f", "pod.yaml", "-o", "json").document["pods"]
-    assert pod["containers"]["app"]["cpus"] == "4-5"
-    without = mooring("plan", "-f", "pod.yaml", "--state", "none", "-o", "json")
-    [pod] = without.document["pods"]
-    assert pod["containers"]["app"]["cpus"] == "2-3"
-
-
-@pytest.mark.usefixtures("held")
 def test_every_verb_about_a_node_takes_it() -> None:
     for words in (
         ("show",),
@@ -290,14 +266,6 @@ def test_parts_are_replaced_and_left_out() -> None:
     none = mooring("plan", "-f", "pod.yaml", "--config", "none", "--state", "none")
     assert "none given: the kubelet's defaults" in none.err
     assert mooring("plan", "-f", "pod.yaml", "--state", "none", "--active", "none").code == 0
-
-
-@pytest.mark.usefixtures("held")
-@pytest.mark.parametrize("words", [("--node", "none"), ("--machine", "small-1s8")])
-def test_another_node_is_not_mixed_with_this_one(words: tuple[str, str]) -> None:
-    answered = mooring("plan", "-f", "pod.yaml", *words, *(() if words[0] == "--machine" else ("--config", "none")))
-    assert NOTE not in answered.err
-    assert "none given: the kubelet's defaults" in answered.err
 
 
 def test_a_command_that_is_printed_keeps_what_is_left_out(root: Path) -> None:

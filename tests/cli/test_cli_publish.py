@@ -368,14 +368,6 @@ def test_a_dash_writes_to_standard_output(page: str) -> None:
     assert mooring("show", *PODS, *NODE_REPORT, "-o", "html", "--to", "-").out == page
 
 
-def test_the_report_tells_what_the_plan_tells(page: str) -> None:
-    document = mooring("plan", *PODS, *NODE_REPORT, "-o", "json").document
-    for pod in document["pods"]:
-        assert f"{pod['namespace']}/{pod['name']}" in page
-        assert pod["reason"] in page
-    assert page.startswith("<!DOCTYPE html>\n")
-
-
 def test_a_machine_alone_is_a_report_too(tmp_path: Path) -> None:
     mooring("show", "--machine", "small-1s8", "-o", "html", "--to", tmp_path / "small.html", code=0)
     assert 'data-cpu="7"' in (tmp_path / "small.html").read_text("utf-8")

@@ -212,15 +212,6 @@ def test_claims_and_slices_stand_beside_the_pods_of_active(node: Node) -> None:
     assert "MOOR-503" not in answered.err
 
 
-def test_a_declaration_counts_in_place_of_what_is_read(node: Node, tmp_path: Path) -> None:
-    node.collect()
-    declared = tmp_path / "devices.yaml"
-    listed = [{"id": name, "numa": [0]} for name in ("g0", "g2")]
-    declared.write_text(json.dumps({"apiVersion": "mooring/v1alpha1", "kind": "NodeDevices", "devices": {GPU: listed}}))
-    words = " ".join(node.plan("--config", node.root / "etc/kubernetes/kubelet.yaml", "--config", declared).out.split())
-    assert f"{GPU}: g0 (NUMA 0) held by default/new/c; g2 (NUMA 0) held by customer/shop-1/app" in words
-
-
 def test_the_doctor_reads_the_record_of_an_archive(node: Node) -> None:
     text = node.record.read_text(encoding="utf-8")
     node.record.write_text(text.replace('"g0"', '"g9"'), encoding="utf-8")

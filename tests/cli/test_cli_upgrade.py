@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.command import EXAMPLES, NODE, PODS, ROOT, mooring
+from tests.cli.command import EXAMPLES, NODE, PODS, mooring
 from tests.releases.flipped import OF_BOTH, PREVIEW, machines, recorded
 
 from mooring.answers.base.scenario import replay_scenario
@@ -53,20 +53,6 @@ def test_a_pod_that_the_old_release_rejects_again_names_the_rule_and_the_option_
     assert [one["name"] for one in cause["pods"]] == ["big"]
     assert found["advice"][0]["kind"] == "remove option"
     assert (found["advice"][0]["names"], found["advice"][0]["kept"]) == (["full-pcpus-only"], 1)
-
-
-def test_a_gate_that_the_new_release_does_not_know_stops_it_and_is_to_be_removed(tmp_path: Path) -> None:
-    answered = mooring(
-        "upgrade", "--kubelet-version", "1.35", *node(tmp_path, "featureGates: {MemoryManager: true}"), "-o", "json"
-    )
-    found = answered.document
-    assert answered.code == 1
-    assert found["startError"].endswith("unrecognized feature gate: MemoryManager")
-    assert {one["outcome"] for one in found["pods"]} == {"not asked"}
-    assert ("featureGates.MemoryManager", "refused") in [(one["name"], one["effect"]) for one in found["settings"]]
-    [advice] = found["advice"]
-    assert (advice["kind"], advice["names"], advice["kept"]) == ("remove gates", ["MemoryManager"], 1)
-    assert [one["startError"] is None for one in found["hops"]] == [False]
 
 
 def test_advice_leads_from_one_refusal_to_the_next_until_the_kubelet_starts(tmp_path: Path) -> None:
@@ -162,12 +148,6 @@ def test_what_cannot_be_answered_is_one_line(tmp_path: Path) -> None:
     assert mooring("upgrade", "--kubelet-version", "1.34", "2", *PODS, *NODE).code == 2
     several = ("upgrade", "-f", GOLDEN / "cluster.yaml", *NODE, "--save-state", tmp_path)
     assert (mooring(*several).code, list(tmp_path.iterdir())) == (2, [])
-
-
-def test_the_archive_of_the_examples_names_its_release() -> None:
-    found = mooring("upgrade", "--node", ROOT / "examples" / "node", "-o", "json").document
-    assert found["node"]
-    assert found["to"] == "v1.37.2"
 
 
 def test_a_flag_that_the_new_release_lacks_stops_it_and_is_to_be_removed_from_its_file(tmp_path: Path) -> None:
@@ -349,12 +329,6 @@ def replayed_with_restart(name: str, release: str) -> list[dict[str, Any]]:
     asked = scenario({**content, "steps": [*content["steps"], restart]}, source="test")
     found: list[dict[str, Any]] = replay_scenario(asked, machines())["expect"]["steps"]
     return found
-
-
-def test_cpus_with_two_owners_stay_until_the_pods_end() -> None:
-    *_, before, after = replayed_with_restart("difference-core-size", "1.38")
-    assert all(one["admitted"] for one in after["readmitted"])
-    assert after["cpuManagerState"] == before["cpuManagerState"]
 
 
 def test_cpus_that_a_restart_of_1_37_lost_stop_the_start_before_anything_is_restored() -> None:

@@ -283,15 +283,6 @@ def test_devices_in_a_row_that_are_alike_are_one(folder: Path) -> None:
     assert f"nvidia.com/gpu: {of_gpus}" in " ".join(answer.out.split())
 
 
-def test_dumps_of_the_pod_resources_api_are_devices_and_holders(folder: Path) -> None:
-    devices = ("--config", written(folder, "allocatable.json", json.dumps(ALLOCATABLE)))
-    answer = plan(folder, *devices, "--active", written(folder, "list.json", json.dumps(HELD)))
-    assert answer.code == 0
-    assert "GPU-0 (NUMA 0) held by default/runs/c; GPU-1 (NUMA 1) held" in answer.out
-    assert "c          exclusive     4  0     GPU-0    whole cores, one L3  1-2,17-18" in answer.out
-    assert "main       exclusive     4  1" in answer.out
-
-
 def test_what_a_plan_prints_as_pod_resources_is_read_again(folder: Path) -> None:
     devices = ("--config", written(folder, "allocatable.json", json.dumps(ALLOCATABLE)))
     dump = written(folder, "dump.json", plan(folder, *devices, "-o", "podresources").out)

@@ -19,43 +19,10 @@ SOLVER = "hpc/solver"
 RESTRICTED = ("--set", "topologyManagerPolicy=restricted")
 
 
-def test_the_nearest_changes_of_the_first_refused_pod_are_found() -> None:
-    answer = mooring("whatif", *PODS, *NODE, code=0)
-    assert answer.out.startswith("ai/inference is not admitted: TopologyAffinityError [MOOR-105]\n")
-    assert "Let container load-model of ai/inference request 24" in answer.out
-    assert "--ask ai/inference/load-model:cpu=24" in answer.out
-
-
-def test_every_option_that_is_shown_admits_the_pod() -> None:
-    found = mooring("whatif", SOLVER, *PODS, *NODE, "-o", "json").document
-    assert found["kind"] == "NearestChanges"
-    assert found["pod"]["name"] == "solver"
-    assert not found["admitted"]
-    assert [proposal["changes"][0]["kind"] for proposal in found["proposals"]] == ["amount", "field", "field"]
-    for proposal in found["proposals"]:
-        options = [word for change in proposal["changes"] for word in (change["option"], change["value"])]
-        after = mooring("whatif", *PODS, *NODE, *options, "-o", "json").document["after"]
-        pods = {pod["name"]: pod for pod in after["pods"]}
-        assert pods["solver"]["admitted"], proposal["text"]
-        assert {name: place["cpus"] for name, place in pods["solver"]["containers"].items()} == {
-            name: place["cpus"] for name, place in proposal["containers"].items()
-        }
-
-
 def test_the_limit_limits_and_keeps_the_order() -> None:
     every = mooring("whatif", SOLVER, *PODS, *NODE, "-o", "json").document["proposals"]
     few = mooring("whatif", SOLVER, *PODS, *NODE, "-o", "json", "--limit", "2").document["proposals"]
     assert few == every[:2]
-
-
-def test_before_and_after_are_shown_side_by_side() -> None:
-    answer = mooring("whatif", *PODS, *NODE, *RESTRICTED, code=1)
-    lines = answer.out.splitlines()
-    assert lines[0] == "Set topologyManagerPolicy to restricted."
-    assert any(line.split() == ["hpc/solver", "rejected:", "TopologyAffinityError", "admitted"] for line in lines)
-    assert "Before: 8 pods admitted, 3 not." in lines
-    assert "After: 9 pods admitted, 2 not." in lines
-    assert "core/upf-0" not in answer.out
 
 
 def test_the_answer_is_yes_when_everybody_is_admitted_afterwards() -> None:

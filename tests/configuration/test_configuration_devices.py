@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.values import cases
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import PCIDevice
@@ -49,24 +50,7 @@ def test_pci_devices_are_chosen_by_class_vendor_and_device(selector: dict[str, s
     assert [device.numa for device in offered] == [None if found.numa is None else (found.numa,) for found in chosen]
 
 
-@pytest.mark.parametrize(
-    ("devices", "field"),
-    [
-        ({"x": "many"}, "devices.x"),
-        ({"x": [1]}, "devices.x[0]"),
-        ({"x": [{"numa": [0]}]}, "devices.x[0].id"),
-        ({"x": [{"id": "a", "numa": [64]}]}, "devices.x[0].numa"),
-        ({"x": [{"id": "a", "nmua": [0]}]}, "devices.x[0].nmua"),
-        ({"x": [{"id": "a", "numa": [True]}]}, "devices.x[0].numa"),
-        ({"x": [{"id": "a"}, {"id": "a"}]}, "devices.x"),
-        ({"x": {}}, "devices.x"),
-        ({"x": {"pci": {"clas": "03"}}}, "devices.x"),
-        ({"x": {"pci": {"class": "graphics"}}}, "devices.x.pci.class"),
-        ({"cpu": [{"id": "a"}]}, "devices.cpu"),
-        ({"": {"pci": {"class": "03"}}}, "devices."),
-        ({"kubernetes.io/gpu": [{"id": "a"}]}, "devices.kubernetes.io/gpu"),
-    ],
-)
+@pytest.mark.parametrize(("devices", "field"), cases(__file__, "refused-devices.yaml", "devices", "field"))
 def test_bad_declarations_are_refused_by_field(devices: Any, field: str) -> None:
     with pytest.raises(InputError) as caught:
         declared_devices(document(devices), source="d.yaml")

@@ -185,18 +185,6 @@ def test_moorings_document_may_stand_beside_or_apart(tmp_path: Path) -> None:
     assert load(tmp_path, FULL, own) == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (
-            "kind: Pod",
-            "KubeletConfiguration, MooringConfiguration or NodeDevices, or give a vendor's file",
-        ),
-        ("foo: 1", "no field of a configuration in it"),
-        ("- 1", "a configuration must be a mapping, not a list"),
-        ("kind: [a]", ": kind: must be a string, not a list"),
-        ("maxPods: 1\n---\nmaxPods: 2\n", ":3: a second KubeletConfiguration; the first is in"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), cases(__file__, "other-documents.yaml", "text", "says"))
 def test_other_documents_are_no_configuration(tmp_path: Path, text: str, message: str) -> None:
     assert message in refusal(load, tmp_path, text)

@@ -5,57 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.values import cases
 
 from mooring.engine.core.errors import InputError
 from mooring.inputs.decoding.documents import documents_in, load_documents, located, positions_of
 from mooring.inputs.decoding.fields import Document
 
-TEXT = """\
----
----
-kind: First
-list: [1, 2]
----
-kind: Second
-tls:
-  certificate: x
-dotted.name: 1
-plugins:
-- name: a
-- name: b
-  weight: 7
-"""
 
-
-@pytest.mark.parametrize(
-    ("text", "places"),
-    [
-        (
-            TEXT,
-            {
-                "kind": (6, 1),
-                "tls": (7, 1),
-                "tls.certificate": (8, 3),
-                "tls.key": (7, 1),
-                "dotted.name": (9, 1),
-                "plugins[1].weight": (13, 3),
-                "plugins[0]": (11, 3),
-                "plugins[7].weight": (10, 1),
-                "absent": None,
-                "": None,
-            },
-        ),
-        (
-            '{"first": 1}\n{\n\t"a\\"b": [1, {"k": 2}],\n\t"tls": {\n  "key": 1}}',
-            {"tls.key": (5, 3), "a": None, "tls.no": (4, 2)},
-        ),
-        ('[1, {"k": ["x", 5]}]', {"[1].k[1]": (1, 17), "[0]": (1, 2)}),
-        ("{a: {b: 1}, c: 2}", {"a.b": (1, 6), "c": (1, 13)}),
-    ],
-    ids=["yaml", "json", "list", "yaml that begins like json"],
-)
-def test_the_place_of_a_field_is_that_of_its_key(text: str, places: dict[str, tuple[int, int] | None]) -> None:
-    assert positions_of(documents_in(text.encode(), "given")[-1], list(places)) == places
+@pytest.mark.parametrize(("text", "places", "name"), cases(__file__, "positions.yaml", "text", "places", "name"))
+def test_the_place_of_a_field_is_that_of_its_key(text: str, places: dict[str, list[int] | None], name: str) -> None:
+    found = positions_of(documents_in(text.encode(), name)[-1], list(places))
+    assert {field: place and list(place) for field, place in found.items()} == places
 
 
 @pytest.mark.parametrize(
@@ -81,12 +41,12 @@ def test_an_error_of_another_file_keeps_its_place_and_one_that_cannot_be_located
         return refused.value.source
 
     file = tmp_path / "two.yaml"
-    file.write_text(TEXT, encoding="utf-8")
+    file.write_text("---\nkind: First\n---\nkind: Second\ntls:\n  certificate: x\n", encoding="utf-8")
     second = load_documents(file)[1]
-    assert place(second, "", "tls") == f"{file}:7:1"
-    assert place(second, second.source, "tls") == f"{file}:7:1"
+    assert place(second, "", "tls") == f"{file}:5:1"
+    assert place(second, second.source, "tls") == f"{file}:5:1"
     assert place(second, "other.yaml", "tls") == "other.yaml"
     assert place(second, "", "absent") == second.source
     file.unlink()
-    assert place(second, "", "tls") == f"{file}:7:1"
+    assert place(second, "", "tls") == f"{file}:5:1"
     assert place(Document({}, "standard input", 1, 3), "", "tls") == "standard input:3"

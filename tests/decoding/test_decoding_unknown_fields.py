@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.values import refusal
+from tests.values import cases, refusal
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
@@ -79,18 +79,7 @@ def test_an_unknown_field_leaves_another_refusal_its_remedy_and_is_a_warning(tmp
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        (
-            "kind: Pod\nmetadata: {name: x}\nspec:\n  container: []\n",
-            "PodSpec has no field container (spec.container); did you mean containers",
-        ),
-        ("metadata: {name: x}\nspec: {containers: [{name: c}]}", "kind: must not be empty"),
-        ("kind: Pod\nmetadata: {name: A_b}\nspec: {containers: [{name: c}]}", "'A_b' is not a valid name; write a-b"),
-        ("kind: Pod\nmetadata: {name: a..b}\nspec: {containers: [{name: c}]}", "'a..b' is not a valid name"),
-        (
-            "kind: Pod\nmetadata: {name: a, namespace: a.b}\nspec: {containers: [{name: c}]}",
-            "'a.b' is not a valid name",
-        ),
-        ("kind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: C1}]}", "'C1' is not a valid name; write c1"),
+        *cases(__file__, "refused-names.yaml", "text", "says"),
         (f"kind: Pod\nmetadata: {{name: {'a' * 254}}}\nspec: {{containers: [{{name: c}}]}}", "at most 253"),
     ],
 )

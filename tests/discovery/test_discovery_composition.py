@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.values import cases
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
@@ -106,24 +107,7 @@ def test_amounts_of_some_nodes_leave_the_others_assumed(lscpu: str) -> None:
     assert "memory" not in load_machine(f"{lscpu} node0.memory=1Gi node1.memory=1Gi").origin.unknown
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("small-1s8 node3.memory=1Gi", "node3.memory: the machine has no NUMA node 3; its nodes are 0"),
-        ("small-1s8 cores=4", "cores: is no amount"),
-        ("small-1s8 nvidia.com/gpu=many", "nvidia.com/gpu: 'many' is not a count"),
-        ("small-1s8 node0.nvidia.com/gpu=5000", "NUMA node 0 would have 5000 devices"),
-        ("epyc-7763-2s-nps4 nvidia.com/gpu=4", "4 cannot be divided evenly by 8 NUMA nodes"),
-        ("small-1s8 memory=1Gi memory=2Gi", "memory: is given twice"),
-        ("small-1s8 hugepages-1Gi=128", "cannot hold 137438953472 bytes of huge pages"),
-        ("small-1s8 memory=much", "memory: 'much' is not a size"),
-        ("small-1s8 hugepages-1Gi=few", "hugepages-1Gi: 'few' is not a count"),
-        ("epyc-7763-2s-nps4 hugepages-1Gi=12", "hugepages-1Gi: 12 cannot be divided evenly by 8 NUMA nodes"),
-        ("nothing.json memory=1Gi", "nothing.json: no such file or folder"),
-        ("small-1s8\nsmall-1s8", "adds nothing to"),
-        ("cores=4\nsmall-1s8", "cores: is no amount"),
-    ],
-)
+@pytest.mark.parametrize(("text", "problem"), cases(__file__, "refused-amounts.yaml", "machine", "says"))
 def test_what_fits_nowhere_is_named(text: str, problem: str) -> None:
     with pytest.raises(InputError) as error:
         load_machine(text)

@@ -9,24 +9,25 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.discovery import tool_outputs
+from tests.values import not_none
 
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.machine import Hardware, HardwareNode
+from mooring.engine.core.machine import Hardware, HardwareNode, Machine
 from mooring.engine.core.machineinfo import Cache, Core, CPUKind, MachineInfo, NUMANode
-from mooring.inputs.machines.compact import parse_compact
-from mooring.inputs.machines.differences import differences
+from mooring.inputs.machines.compact import compact_findings, parse_compact
+from mooring.inputs.machines.loader import machine_in
 
 Views = tuple[MachineInfo, Hardware]
 
 
 def views(text: str) -> Views:
     machine = parse_compact(text)
-    assert machine.hardware is not None
-    return machine.info, machine.hardware
+    return machine.info, not_none(machine.hardware)
 
 
 def messages(info: MachineInfo, hardware: Hardware) -> list[str]:
-    return [finding.message for finding in differences(info, hardware)]
+    return [finding.message for finding in compact_findings(Machine("m", info, hardware))]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +84,6 @@ BASE = "sockets=2 numa=2 cores=8 threads=2"
 L3_0 = Cache(0, 1, "Unified", 3)
 
 MACHINES_SEEN = [
-    (BASE, "num_physical_cores is 4, the machine has 8; no manager reads it."),
     ("numa=11 cores=11", "The kubelet lists the NUMA nodes in text order: 0, 1, 10, 2, 3, 4, 5, 6, ..."),
     (
         "numa=2 cores=2 cpuless=2",
@@ -206,6 +206,13 @@ def test_a_departure_is_reported_in_plain_words(message: str) -> None:
     assert not is_told(message, both)
 
 
+def test_what_no_manager_reads_is_told_of_a_machine_that_was_measured() -> None:
+    measured = machine_in(tool_outputs.lstopo(parse_compact(BASE)).encode(), "measured")
+    message = "num_physical_cores is 4, the machine has 8; no manager reads it."
+    assert message in [finding.message for finding in measured.findings]
+    assert not is_told(message, views(BASE))
+
+
 def test_an_l3_that_the_kubelet_divides_is_reported() -> None:
     divided = of_cores(uncore_caches=lambda core: (replace(L3_0, id=core.core_id),))
     message = "The kubelet divides CPUs 0 and 1, which share one L3, among 2 uncore caches (and 1 more case)."
@@ -221,7 +228,7 @@ def test_any_two_machines_can_be_compared(data: st.DataObject) -> None:
     )
     info, _ = views(data.draw(texts))
     _, hardware = views(data.draw(texts))
-    for finding in differences(info, hardware):
+    for finding in compact_findings(Machine("m", info, hardware)):
         assert finding.severity in {"warning", "info"}
         assert finding.subject
         assert "\n" not in finding.message

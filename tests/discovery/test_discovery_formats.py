@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.discovery import tool_outputs
+from tests.values import cases
 
 from mooring.documents.machine import machine_document
 from mooring.engine.core.errors import InputError
@@ -168,28 +169,9 @@ TABLE = tool_outputs.lscpu_parsable(MACHINES["adjacent"])
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("Architecture:  x86_64\nCPU(s):  x8\n", "given: is not a machine in any known format"),
-        ("CPU(s):  8\nThread(s) per core: 3\n", "given: 1 sockets of 2 cores of 3 threads are not 8 online CPUs"),
-        ("processor\t: 0\nvendor_id\t: GenuineIntel\n", "given: this is /proc/cpuinfo, which has no NUMA nodes"),
-        ("# dmidecode 3.3\nGetting SMBIOS data\n", "given: this is output of dmidecode"),
-        ("policy: default\npreferred node: current\n", "given: this is output of numactl -s"),
-        ("Machine (31GB total)\n  Package L#0\n", "given: has no PU, so no CPUs; "),
-        ("Name:               worker\nRoles:              <none>\n", "given: this is output of kubectl describe node"),
-        (
-            "kind: KubeletConfiguration\n",
-            "given: this is a kubelet's configuration, not a machine; mooring plan takes it with --config, and a",
-        ),
-        ("apiVersion: v1\nkind: Pod\n", "given: this is a pod, not a machine; mooring plan takes it with -f"),
-        ("apiVersion: v1\nkind: Node\n", "given: this is a Node object"),
-        ('{"policyName": "static", "defaultCpuSet": "0"}', "given: this is a kubelet's state file"),
-        ('{"caches": [{"name": "L1d"}]}', "given: this is output of lscpu -C"),
-        ("<svg/>", "given: this is an SVG picture, not a machine; capture it with lstopo --disallowed"),
+        *cases(__file__, "other-formats.yaml", "text", "says"),
         ("\x89PNG\r\n", "given: is not a machine in any known format"),
-        ("", "given: nothing in it"),
-        ("a,b\n", "given: is not a machine in any known format; give a sysfs snapshot"),
-        ("<topology><object type='System'/></topology>", "given:1:1: topology.version: XML of hwloc 1"),
         (XML[:700], "given:"),
-        ("<!DOCTYPE t [<!ENTITY a 'x'>]><topology>&a;</topology>", "given:1:25: declares the entity 'a'"),
         ("<a>" * 300, "given:1:751: more than 250 levels deep"),
         (XML.replace('"0x000000ff"', '"15"', 1), "given:"),
         (XML.replace('os_index="3"', 'os_index="9000"'), "given: names CPU 9000; Linux has at most 8192 CPUs"),
@@ -199,13 +181,9 @@ TABLE = tool_outputs.lscpu_parsable(MACHINES["adjacent"])
         (TABLE.replace("\n0,0,0", "\n0,x,0"), "given: line 3.core: 'x' is not a whole number"),
         (TABLE.replace("\n0,0,0", "\n1,0,0"), "given: line 4.cpu: is missing or there twice"),
         (TABLE.replace("\n0,0,0", "\n0,0,0,0,0,0,0,0"), "given:3: has 14 columns, not the 9 of the header"),
-        ("# Core,Socket\n0,0\n", "given: is not a machine in any known format"),
-        ("# CPU,Node\n0,0\n0,1\n", "given: a CPU is missing or there twice"),
         (TOPOLOGY.replace('"4", all', '"4x", all'), "given:"),
         (TOPOLOGY.replace("name: node-1\n", "name: rack\n"), "given:"),
         (TOPOLOGY.replace("type: Node", "type: Rack"), "given:"),
-        ('{"lscpu": [{"field": "CPU(s):", "data": "4"}]}', "given: On-line CPU(s) list: is missing"),
-        ('{"cpus": [{"cpu": 0,', "given:1:21: not valid JSON"),
     ],
 )
 def test_another_format_is_named_and_a_broken_one_has_its_place(text: str, line: str) -> None:

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from tests.discovery.trees import CPUS, X86, Files, cores
+from tests.discovery.trees import hardware as read
 
 from mooring.engine.core.bits import mask_of
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Hardware, HardwareCPU
-from mooring.inputs.machines.archive import ArchiveTree
-from mooring.inputs.machines.hardware import read_hardware
 
-CPUS = "sys/devices/system/cpu"
-X86 = {"proc/hwloc-nofile-info": "Architecture: x86_64\n"}
 S390 = {"proc/hwloc-nofile-info": "OSName: Linux\nArchitecture: s390x\n"}
-Files = dict[str, str]
-
-
-def read(*parts: Files) -> Hardware:
-    """Read a tree of the given files; later ones replace earlier ones."""
-    files = {path: text for part in parts for path, text in part.items()}
-    return read_hardware(ArchiveTree("small", {path: text.encode() for path, text in files.items()}))
 
 
 def shared(name: str, *groups: list[int]) -> Files:
@@ -39,16 +30,12 @@ def cache(index: int, level: int, *groups: list[int], kind: str = "Unified") -> 
     return files | {f"{CPUS}/cpu{cpu}/cache/index{index}/type": f"{kind}\n" for cpu in cpus}
 
 
-def singles(count: int) -> Files:
-    return shared("topology/core_cpus", *([cpu] for cpu in range(count)))
-
-
 def column(hardware: Hardware, member: str) -> list[object]:
     return [getattr(cpu, member) for cpu in hardware.cpus]
 
 
 def test_one_cpu_is_a_machine() -> None:
-    hardware = read(singles(1))
+    hardware = read(cores(1))
     assert hardware.cpus == (HardwareCPU(id=0, core=0, package=None, package_first_cpu=None, numa=(0,)),)
     assert (hardware.num_cores, hardware.num_packages, hardware.num_l3) == (1, 0, 0)
 
@@ -79,16 +66,16 @@ def test_a_tree_whose_first_online_cpu_has_topology_is_read() -> None:
 
 def test_a_tree_with_all_cpus_offline_is_refused() -> None:
     with pytest.raises(InputError, match="no CPU is online"):
-        read(singles(1), each("online", cpu0="0\n"))
+        read(cores(1), each("online", cpu0="0\n"))
 
 
 def test_the_common_list_of_online_cpus_outweighs_the_files_of_the_cpus() -> None:
-    hardware = read(singles(3), {f"{CPUS}/online": "0,2\n"}, each("online", cpu0="0\n", cpu1="1\n"))
+    hardware = read(cores(3), {f"{CPUS}/online": "0,2\n"}, each("online", cpu0="0\n", cpu1="1\n"))
     assert (str(hardware.online), str(hardware.offline)) == ("0,2", "1")
 
 
 def test_a_cpu_without_topology_counts_as_offline() -> None:
-    hardware = read(singles(2), each("cpufreq/x", cpu2="1\n"), {f"{CPUS}/cpufreq/boost": "1", f"{CPUS}/cpuidle/y": "1"})
+    hardware = read(cores(2), each("cpufreq/x", cpu2="1\n"), {f"{CPUS}/cpufreq/boost": "1", f"{CPUS}/cpuidle/y": "1"})
     assert (str(hardware.online), str(hardware.offline)) == ("0-1", "2")
 
 
@@ -98,13 +85,13 @@ def test_offline_siblings_do_not_count_as_first() -> None:
 
 
 def test_new_names_of_files_win_over_old_ones() -> None:
-    hardware = read(shared("topology/thread_siblings", [0, 1]), singles(2))
+    hardware = read(shared("topology/thread_siblings", [0, 1]), cores(2))
     assert column(hardware, "core") == [0, 1]
 
 
 def test_packages_without_an_id_are_told_apart_by_their_cpus() -> None:
     hardware = read(
-        singles(4),
+        cores(4),
         shared("topology/package_cpus", [0, 2], [1, 3]),
         each("topology/physical_package_id", cpu0="-1\n", cpu1="36\n"),
     )
@@ -114,11 +101,9 @@ def test_packages_without_an_id_are_told_apart_by_their_cpus() -> None:
 
 
 def test_a_die_is_shown_only_where_it_is_less_than_the_package_and_more_than_a_cpu() -> None:
-    whole = read(singles(2), shared("topology/package_cpus", [0, 1]), shared("topology/die_cpus", [0, 1]))
-    single = read(singles(2), shared("topology/package_cpus", [0, 1]), shared("topology/die_cpus", [0], [1]))
-    halves = read(
-        singles(4), shared("topology/package_cpus", [0, 1, 2, 3]), shared("topology/die_cpus", [0, 1], [2, 3])
-    )
+    whole = read(cores(2), shared("topology/package_cpus", [0, 1]), shared("topology/die_cpus", [0, 1]))
+    single = read(cores(2), shared("topology/package_cpus", [0, 1]), shared("topology/die_cpus", [0], [1]))
+    halves = read(cores(4), shared("topology/package_cpus", [0, 1, 2, 3]), shared("topology/die_cpus", [0, 1], [2, 3]))
     assert column(whole, "die") == column(single, "die") == [None, None]
     assert column(halves, "die") == [0, 0, 2, 2]
     assert column(halves, "package_first_cpu") == [0, 0, 0, 0]
@@ -127,14 +112,14 @@ def test_a_die_is_shown_only_where_it_is_less_than_the_package_and_more_than_a_c
 def test_a_cluster_is_shown_only_where_nothing_else_has_its_cpus() -> None:
     clusters = shared("topology/cluster_cpus", [0, 1], [2, 3])
     package = shared("topology/package_cpus", [0, 1, 2, 3])
-    assert column(read(singles(4), package, clusters), "cluster") == [0, 0, 2, 2]
-    assert column(read(singles(4), package, clusters, cache(0, 2, [0, 1])), "cluster") == [None, None, 2, 2]
-    assert column(read(singles(4), package, shared("topology/cluster_cpus", [0, 1, 2, 3])), "cluster") == [None] * 4
-    assert column(read(singles(4), shared("topology/cluster_cpus", [0, 1, 2, 3])), "cluster") == [None] * 4
+    assert column(read(cores(4), package, clusters), "cluster") == [0, 0, 2, 2]
+    assert column(read(cores(4), package, clusters, cache(0, 2, [0, 1])), "cluster") == [None, None, 2, 2]
+    assert column(read(cores(4), package, shared("topology/cluster_cpus", [0, 1, 2, 3])), "cluster") == [None] * 4
+    assert column(read(cores(4), shared("topology/cluster_cpus", [0, 1, 2, 3])), "cluster") == [None] * 4
 
 
 def test_books_and_drawers_exist_on_s390_only_and_need_an_id() -> None:
-    files = singles(8) | shared("topology/book_siblings", [0, 1], [2, 3], [4, 5], [6, 7])
+    files = cores(8) | shared("topology/book_siblings", [0, 1], [2, 3], [4, 5], [6, 7])
     files |= shared("topology/drawer_siblings", [0, 1, 2, 3], [4, 5, 6, 7])
     files |= each("topology/book_id", cpu0="1", cpu2="2", cpu4="3") | each("topology/drawer_id", cpu0="1", cpu4="2")
     hardware = read(files, S390)
@@ -154,14 +139,14 @@ def test_compute_units_of_amd_are_two_cores_when_their_core_ids_differ() -> None
 
 
 def test_caches_are_told_apart_by_sharing_not_by_id() -> None:
-    hardware = read(singles(4), cache(3, 3, [0, 1], [2, 3]), each("cache/index3/id", cpu0="5", cpu1="6", cpu2="5"))
+    hardware = read(cores(4), cache(3, 3, [0, 1], [2, 3]), each("cache/index3/id", cpu0="5", cpu1="6", cpu2="5"))
     assert column(hardware, "l3") == [0, 0, 2, 2]
     assert hardware.num_l3 == 2
 
 
 def test_instruction_caches_and_unknown_levels_are_not_shown() -> None:
     hardware = read(
-        singles(2), cache(0, 2, [0, 1], kind="Instruction"), cache(1, 7, [0, 1]), cache(2, 3, [0], kind="Data")
+        cores(2), cache(0, 2, [0, 1], kind="Instruction"), cache(1, 7, [0, 1]), cache(2, 3, [0], kind="Data")
     )
     assert column(hardware, "l2") == [None, None]
     assert column(hardware, "l3") == [0, None]
@@ -177,14 +162,14 @@ def test_a_cache_shared_by_nobody_belongs_to_the_core() -> None:
 
 
 def test_of_two_sets_that_cross_the_first_one_read_stays() -> None:
-    hardware = read(singles(4), shared("topology/package_cpus", [0, 1], [2, 3]), cache(3, 3, [1, 2]))
+    hardware = read(cores(4), shared("topology/package_cpus", [0, 1], [2, 3]), cache(3, 3, [1, 2]))
     assert column(hardware, "l3") == [None] * 4
     assert [(kind, str(cpus)) for kind, cpus in hardware.refused] == [("l3", "1-2")]
 
 
 def test_isolated_cpus_are_those_of_the_kernel_parameter() -> None:
-    assert str(read(singles(4), {f"{CPUS}/isolated": "2-3\n"}).isolated) == "2-3"
-    assert str(read(singles(4), {f"{CPUS}/isolated": "\n"}).isolated) == ""
+    assert str(read(cores(4), {f"{CPUS}/isolated": "2-3\n"}).isolated) == "2-3"
+    assert str(read(cores(4), {f"{CPUS}/isolated": "\n"}).isolated) == ""
 
 
 MOUNTS = {
@@ -212,7 +197,7 @@ FILES_OF_GROUP = {
 
 @pytest.mark.parametrize("kind", MOUNTS)
 def test_the_cpuset_of_the_snapshot_limits_what_is_allowed(kind: str) -> None:
-    hardware = read(singles(4), {"proc/mounts": MOUNTS[kind]}, FILES_OF_GROUP[kind])
+    hardware = read(cores(4), {"proc/mounts": MOUNTS[kind]}, FILES_OF_GROUP[kind])
     assert str(hardware.allowed) == "1-2"
     assert hardware.nodes_disallowed == (0,)
 
@@ -224,6 +209,6 @@ def test_without_a_cpuset_everything_is_allowed() -> None:
         FILES_OF_GROUP["v1"],
         {"proc/mounts": "x\n\n#\n"},
     ):
-        hardware = read(singles(4), files)
+        hardware = read(cores(4), files)
         assert str(hardware.allowed) == "0-3"
         assert hardware.nodes_disallowed == ()

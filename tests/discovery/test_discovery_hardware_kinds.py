@@ -3,34 +3,23 @@
 from __future__ import annotations
 
 import pytest
+from tests.discovery.trees import X86, Files, cores, hardware, per_cpu
 
 from mooring.engine.core.machineinfo import CPUKind
-from mooring.inputs.machines.archive import ArchiveTree
-from mooring.inputs.machines.hardware import read_hardware
 
-CPUS = "sys/devices/system/cpu"
-X86 = {"proc/hwloc-nofile-info": "Architecture: x86_64\n"}
 ARM = {"proc/hwloc-nofile-info": "Architecture: aarch64\n"}
-Files = dict[str, str]
 
 
-def kinds(*parts: Files, cpus: int = 4) -> tuple[CPUKind, ...]:
-    files = {f"{CPUS}/cpu{cpu}/topology/core_cpus": f"{1 << cpu:x}\n" for cpu in range(cpus)}
-    files |= {path: text for part in parts for path, text in part.items()}
-    return read_hardware(ArchiveTree("small", {path: text.encode() for path, text in files.items()})).kinds
-
-
-def each(name: str, *values: int | str | None) -> Files:
-    """Return one file per CPU; None leaves it out."""
-    return {f"{CPUS}/cpu{cpu}/{name}": f"{value}\n" for cpu, value in enumerate(values) if value is not None}
+def kinds(*parts: Files) -> tuple[CPUKind, ...]:
+    return hardware(cores(4), *parts).kinds
 
 
 def highest(*mhz: int | None) -> Files:
-    return each("cpufreq/cpuinfo_max_freq", *(None if value is None else value * 1000 for value in mhz))
+    return per_cpu("cpufreq/cpuinfo_max_freq", *(None if value is None else value * 1000 for value in mhz))
 
 
 def base(*mhz: int | None) -> Files:
-    return each("cpufreq/base_frequency", *(None if value is None else value * 1000 for value in mhz))
+    return per_cpu("cpufreq/base_frequency", *(None if value is None else value * 1000 for value in mhz))
 
 
 def shown(found: tuple[CPUKind, ...]) -> list[tuple[int, str, dict[str, str]]]:
@@ -42,9 +31,8 @@ def ranks(found: tuple[CPUKind, ...]) -> list[tuple[int, str]]:
 
 
 def test_equal_cores_have_no_kinds() -> None:
-    assert (
-        kinds() == kinds(highest(3000, 3000, 3000, 3000)) == kinds(each("cpu_capacity", 1024, 1024, 1024, 1024)) == ()
-    )
+    for files in ({}, highest(3000, 3000, 3000, 3000), per_cpu("cpu_capacity", 1024, 1024, 1024, 1024)):
+        assert kinds(files) == ()
 
 
 def test_cores_are_ranked_by_base_clock_if_all_tell_it() -> None:
@@ -74,22 +62,22 @@ def test_favoured_cores_of_one_base_clock_are_no_kind_of_their_own() -> None:
 
 def test_kinds_that_come_out_equal_have_no_rank() -> None:
     found = kinds(
-        highest(3000, 3000, 3000, 2000), base(2500, 1200, 1200, 1200), each("cpu_capacity", 234, 234, 234, 1025)
+        highest(3000, 3000, 3000, 2000), base(2500, 1200, 1200, 1200), per_cpu("cpu_capacity", 234, 234, 234, 1025)
     )
     assert ranks(found) == [(-1, "3"), (-1, "0"), (-1, "1-2")]
 
 
 def test_the_capacity_that_the_kernel_gives_outweighs_clocks() -> None:
-    found = kinds(highest(5000, 5000, 3000, 3000), each("cpu_capacity", 400, 400, 1024, 1024))
+    found = kinds(highest(5000, 5000, 3000, 3000), per_cpu("cpu_capacity", 400, 400, 1024, 1024))
     assert ranks(found) == [(0, "0-1"), (1, "2-3")]
     assert dict(found[0].infos) == {"FrequencyMaxMHz": "5000", "LinuxCapacity": "400"}
 
 
 def test_the_nominal_clock_stands_in_only_where_the_first_cpu_has_no_base_clock() -> None:
-    nominal = each("acpi_cppc/nominal_freq", 2000, 2000, 1000, 1000)
+    nominal = per_cpu("acpi_cppc/nominal_freq", 2000, 2000, 1000, 1000)
     assert shown(kinds(nominal)) == [(0, "2-3", {"FrequencyBaseMHz": "1000"}), (1, "0-1", {"FrequencyBaseMHz": "2000"})]
     assert kinds(nominal, base(1800, 1800, 1800, 1800)) == ()
-    assert kinds(nominal, each("acpi_cppc/nominal_freq", 0, 2000, 1000, 1000)) == ()
+    assert kinds(nominal, per_cpu("acpi_cppc/nominal_freq", 0, 2000, 1000, 1000)) == ()
 
 
 def test_intel_types_rank_above_clocks_and_count_on_x86_only() -> None:
@@ -126,20 +114,20 @@ def test_clocks_of_amd_before_zen_5_are_not_asked(family: int, count: int) -> No
 
 
 def test_arm_models_are_kinds_ranked_by_capacity_and_clocks_do_not_count() -> None:
-    models = each("regs/identification/midr_el1", *["0x00000000410fd871"] * 2, *["0x00000000410fd851"] * 2)
+    models = per_cpu("regs/identification/midr_el1", *["0x00000000410fd871"] * 2, *["0x00000000410fd851"] * 2)
     clocks = highest(1000, 2000, 3000, 4000)
-    found = kinds(ARM, models, clocks, each("cpu_capacity", 731, 718, 1024, 997))
+    found = kinds(ARM, models, clocks, per_cpu("cpu_capacity", 731, 718, 1024, 997))
     assert shown(found) == [
         (0, "0-1", {"LinuxCapacity": "718", "CPUPart": "0xd87"}),
         (1, "2-3", {"LinuxCapacity": "997", "CPUPart": "0xd85"}),
     ]
     assert ranks(kinds(ARM, models)) == [(-1, "0-1"), (-1, "2-3")], "without capacities there is no rank"
-    assert kinds(ARM, each("regs/identification/midr_el1", *["0x410fd871"] * 4), clocks) == ()
+    assert kinds(ARM, per_cpu("regs/identification/midr_el1", *["0x410fd871"] * 4), clocks) == ()
 
 
 def test_every_field_in_which_arm_models_differ_is_reported() -> None:
-    models = each("regs/identification/midr_el1", "0x410fd871", "0x512f0a02", None, "junk")
-    first, second = (dict(kind.infos) for kind in kinds(ARM, models, each("cpu_capacity", 1, 2)))
+    models = per_cpu("regs/identification/midr_el1", "0x410fd871", "0x512f0a02", None, "junk")
+    first, second = (dict(kind.infos) for kind in kinds(ARM, models, per_cpu("cpu_capacity", 1, 2)))
     assert first == {
         "LinuxCapacity": "1",
         "CPUImplementer": "0x41",

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import pytest
+from tests.discovery import trees
+from tests.discovery.trees import NODES, Files
 
 from mooring.engine.core.bits import list_text, mask_of
 from mooring.engine.core.machine import Hardware, HardwareNode, HardwarePages
-from mooring.inputs.machines.archive import ArchiveTree
-from mooring.inputs.machines.hardware import read_hardware
 
 SYSTEM = "sys/devices/system"
-NODES = f"{SYSTEM}/node"
-Files = dict[str, str]
 KNIGHTS_LANDING = {
     "proc/hwloc-nofile-info": "Architecture: x86_64\n",
     "proc/cpuinfo": "processor : 0\nvendor_id : GenuineIntel\ncpu family : 6\nmodel : 87\nmodel name : Phi\n\n",
 }
 
 
-def read(*parts: Files, cpus: int = 8) -> Hardware:
-    files = {f"{SYSTEM}/cpu/cpu{cpu}/topology/core_cpus": f"{1 << cpu:x}\n" for cpu in range(cpus)}
-    files |= {path: text for part in parts for path, text in part.items()}
-    return read_hardware(ArchiveTree("small", {path: text.encode() for path, text in files.items()}))
+def read(*parts: Files) -> Hardware:
+    return trees.hardware(trees.cores(8), *parts)
 
 
 def nodes(*maps: list[int], distances: list[list[int]] | None = None) -> Files:

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from msgspec import to_builtins
 from tests.planner.recordings import some
-from tests.values import unpack
+from tests.values import not_none, unpack
 
 from mooring.documents.machine import hardware_document
 from mooring.engine.core.cpuset import CPUSet
@@ -23,7 +24,6 @@ from mooring.engine.core.machine import Machine
 from mooring.inputs.machines.archive import ArchiveTree
 from mooring.inputs.machines.cadvisor import read_machine_info
 from mooring.inputs.machines.capture import Capture, capture_isolation, capture_machine
-from mooring.inputs.machines.hardware import hardware_findings, read_hardware
 from mooring.inputs.machines.isolation import read_isolation
 from mooring.inputs.machines.loader import load_machine, machine_of
 from mooring.inputs.machines.machineinfo_json import machine_info_document
@@ -64,10 +64,7 @@ def expected(name: str) -> dict[str, Any]:
 
 
 def document(source: Path) -> dict[str, object]:
-    tree = open_tree(source)
-    hardware = read_hardware(tree)
-    hardware_findings(tree, hardware)
-    shown: dict[str, object] = to_builtins(hardware_document("", hardware))
+    shown: dict[str, object] = to_builtins(hardware_document("", not_none(machine_of(open_tree(source)).hardware)))
     # The recordings have CPUs and memory; devices are compared in test_discovery_pci.
     for member in ("apiVersion", "kind", "name", "findings", "origin", "pciDevices"):
         del shown[member]
@@ -110,39 +107,7 @@ def test_every_snapshot_gives_the_recorded_machine_info(name: str) -> None:
             assert told[member] == value, member
 
 
-WORDINGS = {
-    r"no cache at all in the topology": r"sees no cache at all",
-    r"num_physical_cores \d+, real cores \d+": r"num_physical_cores is \d+, the machine has \d+",
-    r"cgroup/cpuset limits are ignored": r"although the cpuset in force does not allow",
-    r"core grouping differs": r"treats \d+ cores as one",
-    r"socket grouping differs": r"packages as one socket",
-    r"num_sockets \d+, hwloc packages \d+": r"num_sockets is \d+, the machine has \d+",
-    r"the L3 contains every CPU of the node": r"One L3 serves all CPUs of",
-    r"\d+ cores have no level-2 cache": r"does not see the L2 of",
-    r"core kinds": r"kinds of cores as equal",
-    r"node ids -1; hwloc has 0": r"treats each package as one",
-    r"node ids 3; hwloc has 0": r"treats each package as one",
-    r"node ids ; hwloc has 0": r"sees no topology at all",
-    r"node ids 0, 1, .*; hwloc has 0": r"The kubelet has NUMA nodes 0-7, the machine has NUMA node 0",
-    r"negative node id": r"can hold a negative NUMA node id",
-    r"nodes with memory 0: .*packages": r"without memory",
-    r"nodes with memory 0": r"has no memory on",
-    r"socket_id is negative": r"The kernel does not know the packages",
-    r"nodes are not in numeric order": r"in text order",
-    r"node ids have gaps": r"have gaps",
-    r"topology is null although": r"sees no topology at all; it counts",
-    r"nodes without CPUs kept": r"where no CPUs are",
-    r"NUMA node differs from the node cpulist": r"in other NUMA nodes than the kernel's own lists",
-    r"distance rows have another length": r"The distance rows of",
-    r"uncore cache id shared by cores of several NUMA nodes": r"can be in different nodes",
-    r"online CPUs absent from the topology": r"does not see CPUs .*, which the kernel has online",
-    r"CPUs listed under several nodes": r"once for each place that lists them",
-    r"num_cores \d+, online CPUs": r"The kubelet counts \d+ CPUs where \d+ are online",
-    r"node 0 lists 4 level-3 caches where one exists": r"lists 4 L3 caches where 1 exists",
-    r"L3 grouping differs": r"which have no L3 in common",
-    r"CPUs without any L3": r"without any L3",
-    r"L3 appears as node cache": r"treats the L3 as an uncore cache of .* and as a cache of the node",
-}
+WORDINGS = yaml.safe_load((Path(__file__).parent / "wordings.yaml").read_text(encoding="utf-8"))
 """Recorded wording -> ours."""
 
 

@@ -10,20 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.explain.situations import TWO_NODES, planned, pod, policy, simple, told, with_memory
-from tests.explain.situations import container as container_forms
 from tests.plans import started_plan
 
 import mooring.explanations.codes as reason
 from mooring.answers.base.plan import Question, make_plan
-from mooring.answers.base.pods import find, first_refused, pods_of, story_of
-from mooring.documents.facts import fact_members
-from mooring.engine.core.bits import NUMAMask
+from mooring.answers.base.pods import story_of
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Container, ContainerKind, Pod
 from mooring.engine.core.quantity import Quantity
-from mooring.engine.cpumanager.facts import DistributionChosen
-from mooring.engine.devicemanager.facts import DevicesTaken
 from mooring.engine.devicemanager.state import Device
 from mooring.explanations.codes import all_codes, is_code, page
 from mooring.explanations.story import Story
@@ -174,36 +169,9 @@ def test_one_device_is_not_judged() -> None:
 # Forms of an explanation: facts as documents, codes in the reference, marks of the picture, names.
 
 
-def test_a_fact_becomes_lists_and_texts() -> None:
-    assert fact_members(DistributionChosen((0, 1), (0, 1), 4, 1, (0,), 1))["takers"] == [0]
-    taken = DevicesTaken("p", "c", "example.com/nic", 1, None, ("nic-0",), NUMAMask(0b1), "")
-    assert fact_members(taken) == {
-        "fact": "DevicesTaken",
-        "pod": "p",
-        "container": "c",
-        "resource": "example.com/nic",
-        "need": 1,
-        "affinity": None,
-        "taken": ["nic-0"],
-        "near": "0",
-        "error": "",
-    }
-
-
 def test_every_code_of_a_reason_is_given_once() -> None:
     codes = [value for value in vars(reason).values() if isinstance(value, str) and is_code(value)]
     assert sorted(codes) == sorted(set(codes)) == [code for code in all_codes() if code.startswith("MOOR-1")]
-
-
-def test_the_picture_says_what_hints_allow_and_what_was_chosen() -> None:
-    plan = planned(policy("restricted"), [simple("one", "4"), simple("two", "7")])
-    view = decision_view(told(plan), (0, 1), plan.kubelet.settings.topology)
-    [panel] = view.panels
-    marks = {row.name: [cell.mark for cell in row.cells] for row in panel.rows}
-    assert marks["cpu"] == [Mark.POSSIBLE, Mark.PREFERRED]
-    assert marks["merged: restricted"] == marks["CPUs allocated"] == [Mark.LEFT, Mark.CHOSEN]
-    assert [cell.text for cell in panel.rows[0].cells] == ["2 free", "8 free"]
-    assert not panel.refused
 
 
 def test_the_picture_of_a_refusal_marks_the_best_that_could_be_reached() -> None:
@@ -215,23 +183,6 @@ def test_the_picture_of_a_refusal_marks_the_best_that_could_be_reached() -> None
     picture = decision_svg(view)
     assert "Help: do something" in picture
     assert all(SIGNS[mark] in picture for mark in (Mark.PREFERRED, Mark.WITH_OTHERS, Mark.REFUSED))
-
-
-def test_a_pod_is_found_before_a_container_of_the_same_name() -> None:
-    pods = [simple("web", "1"), pod("default", container_forms("web", "1"))]
-    assert find(pods, "default/web").pod.name == "web"
-    assert find(pods, "default/default/web").container == "web"
-    with pytest.raises(InputError, match="there is no pod 'elsewhere'; there are default/web, default/default"):
-        find(pods, "elsewhere")
-
-
-def test_the_first_pod_that_does_not_run_is_the_one_in_question() -> None:
-    plan = planned(policy("restricted"), [simple("one", "2"), simple("large", "20"), simple("larger", "30")])
-    refused = first_refused(plan)
-    assert refused is not None
-    assert refused.name == "large"
-    assert first_refused(planned(policy("restricted"), [simple("one", "2")])) is None
-    assert len(pods_of(plan)) == 3
 
 
 # Codes: each that is used has its page, and each page is about something that is used.

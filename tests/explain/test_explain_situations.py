@@ -44,14 +44,12 @@ from mooring.engine.core.machine import Machine
 from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.engine.core.quantity import Quantity
-from mooring.engine.cpumanager.facts import CPUPinningFailed, PodShareCut, WholeCoresChecked
+from mooring.engine.cpumanager.facts import PodShareCut
 from mooring.engine.cpumanager.state import CPUState
-from mooring.engine.devicemanager.facts import DevicesTaken
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.extensions.owners import claim_key, entry_of
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
-from mooring.engine.memorymanager.facts import MemoryAssigned
 from mooring.engine.topologymanager.facts import HintsMerged
 from mooring.engine.topologymanager.hints import Hint
 from mooring.explanations.lines import story_lines
@@ -87,20 +85,46 @@ assert TWO_NODES_PLAN.kubelet is not None
 TWO_NODES_TOPOLOGY = TWO_NODES_PLAN.kubelet.settings.topology
 
 
-def test_single_numa_node_refuses_what_no_node_has_free() -> None:
-    story = told(planned(policy("single-numa-node"), [*FULL, simple("wide", "6")]))
-    chapter = last_of(story)
-    assert (story.verdict, story.why.code, story.reason) == (PodVerdict.REJECTED, "MOOR-103", "TopologyAffinityError")
-    assert opinion(chapter).free == {0: {"cpu": 2}, 1: {"cpu": 4}}
-    assert (opinion(chapter).narrowest, opinion(chapter).suffices) == (2, False)
-    assert (merge(chapter).rule, merge(chapter).admitted, merge(chapter).choices) == ("filtered", False, None)
-    assert "free: 4 on NUMA node 1, 2 on NUMA node 0" in text_of(story)
+WIDE = [*FULL, simple("wide", "6")]
+WHOLE_CORES = {name: policy(name, full_pcpus_only="true") for name in ("none", "restricted")}
+WITH_MEMORY = with_memory(policy("best-effort"))
+BUDGET = [pod_level("budget", "4", container("app", "4"), Container("helper"))]
+NICS = [simple(name, "2", nics="1") for name in ("one", "two", "three")]
 
 
-def test_single_numa_node_refuses_what_no_node_has_at_all() -> None:
-    story = told(planned(policy("single-numa-node"), [simple("huge", "10")]))
-    assert story.why.code == "MOOR-102"
-    assert opinion(last_of(story)).preferred == (0b11,)
+@pytest.mark.parametrize(
+    ("config", "pods", "code", "reason"),
+    [
+        (policy("single-numa-node"), WIDE, "MOOR-103", "TopologyAffinityError"),
+        (policy("single-numa-node"), [simple("huge", "10")], "MOOR-102", "TopologyAffinityError"),
+        (policy("best-effort"), WIDE, "MOOR-161", ""),
+        (with_memory(policy("restricted")), [simple("wide", "2", "20Gi")], "MOOR-108", "TopologyAffinityError"),
+        (WHOLE_CORES["none"], [simple("odd", "3")], "MOOR-121", "SMTAlignmentError"),
+        (WHOLE_CORES["restricted"], [simple("odd", "3")], "MOOR-121", "SMTAlignmentError"),
+        (
+            WHOLE_CORES["none"],
+            [simple("one", "6"), simple("two", "6"), simple("many", "4")],
+            "MOOR-122",
+            "SMTAlignmentError",
+        ),
+        (with_pod_level(policy("best-effort", "pod")), BUDGET, "MOOR-123", "EmptyPodSharedPoolError"),
+        (with_pod_level(policy("restricted", "pod")), BUDGET, "MOOR-123", "TopologyAffinityError"),
+        (
+            WITH_MEMORY,
+            [simple("one", "2", "12Gi"), simple("two", "2", "12Gi"), simple("wide", "2", "6Gi")],
+            "MOOR-114",
+            "UnexpectedAdmissionError",
+        ),
+        (WITH_MEMORY, [simple("wide", "2", "40Gi")], "MOOR-111", "UnexpectedAdmissionError"),
+        (policy("restricted"), NICS, "MOOR-131", "TopologyAffinityError"),
+    ],
+)
+def test_the_code_names_the_cause_and_not_the_kubelets_reason(
+    config: KubeletConfig, pods: list[Pod], code: str, reason: str
+) -> None:
+    nics = {"example.com/nic": (Device("nic-0", (0,)), Device("nic-1", (1,)))}
+    story = told(planned(config, pods, devices=nics))
+    assert (story.why.code, story.reason) == (code, reason)
 
 
 def test_restricted_refuses_more_nodes_than_an_empty_machine_needs() -> None:
@@ -113,40 +137,6 @@ def test_restricted_refuses_more_nodes_than_an_empty_machine_needs() -> None:
     assert opinion(chapter).preferred == ()
 
 
-def test_best_effort_takes_it_and_the_spread_is_remarked() -> None:
-    story = told(planned(policy("best-effort"), [*FULL, simple("wide", "6")]))
-    assert (story.admitted, story.why.code) == (True, "MOOR-161")
-    assert (merge(last_of(story)).result.preferred, merge(last_of(story)).admitted) == (False, True)
-    assert "MOOR-171" in [remark.code for remark in story.remarks]
-
-
-def test_policy_none_asks_nobody() -> None:
-    story = told(planned(policy("none"), [*FULL, simple("wide", "6")]))
-    assert story.admitted
-    assert (last_of(story).merge, last_of(story).opinions) == (None, ())
-    [taking] = takings(story.chapters)
-    assert [run.place for run in taking.runs] == ["anywhere"]
-
-
-def test_cpus_and_memory_that_lie_apart_pull_the_pod_apart() -> None:
-    config = with_memory(policy("restricted"))
-    story = told(planned(config, [simple("wide", "2", "20Gi")]))
-    chapter = last_of(story)
-    assert story.why.code == "MOOR-108"
-    assert opinion(chapter).preferred == (0b01, 0b10)
-    assert opinion(chapter, "memory").preferred == (0b11,)
-    assert all(one.suffices for one in chapter.opinions)
-
-
-@pytest.mark.parametrize("name", ["none", "best-effort", "restricted", "single-numa-node"])
-def test_an_odd_number_of_cpus_is_refused_under_every_policy(name: str) -> None:
-    story = told(planned(policy(name, full_pcpus_only="true"), [simple("odd", "3")]))
-    checked = last_of(story).steps[-1]
-    assert (story.why.code, story.reason) == ("MOOR-121", "SMTAlignmentError")
-    assert isinstance(checked, WholeCoresChecked)
-    assert (checked.need, checked.group, checked.passed) == (3, 2, False)
-
-
 def test_where_cores_differ_the_size_that_counts_is_called_the_average() -> None:
     threads = ((0, 1, 2, 3), (4, 5), (6, 7), (8, 9))
     cores = tuple(Core(number, own, 0) for number, own in enumerate(threads))
@@ -154,27 +144,6 @@ def test_where_cores_differ_the_size_that_counts_is_called_the_average() -> None
     config = replace(policy("none", full_pcpus_only="true"), reserved_system_cpus="4-5")
     story = told(planned(config, [simple("odd", "3")], uneven))
     assert "whole cores of 2 (the average of this machine's cores): request 2 or 4." in story.why.sentence
-
-
-def test_too_few_whole_cores_are_counted() -> None:
-    pods = [simple("one", "6"), simple("two", "6"), simple("many", "4")]
-    story = told(planned(policy("none", full_pcpus_only="true"), pods))
-    checked = last_of(story).steps[-1]
-    assert (story.why.code, story.reason) == ("MOOR-122", "SMTAlignmentError")
-    assert isinstance(checked, WholeCoresChecked)
-    assert (checked.need, checked.available) == (4, 2)
-    assert "Request fewer CPUs" in story.why.remedy
-
-
-def test_a_pod_whose_containers_leave_nothing_to_share_is_refused() -> None:
-    budget = pod_level("budget", "4", container("app", "4"), Container("helper"))
-    story = told(planned(with_pod_level(policy("best-effort", "pod")), [budget]))
-    assert (story.why.code, story.reason) == ("MOOR-123", "EmptyPodSharedPoolError")
-    [chapter] = story.chapters
-    assert chapter.failed
-    assert isinstance(chapter.steps[-1], CPUPinningFailed)
-    refused = told(planned(with_pod_level(policy("restricted", "pod")), [budget]))
-    assert (refused.why.code, refused.reason) == ("MOOR-123", "TopologyAffinityError")
 
 
 @pytest.mark.parametrize("name", ["restricted", "single-numa-node"])
@@ -185,19 +154,6 @@ def test_a_numa_node_of_a_memory_group_serves_nobody_else(name: str) -> None:
     assert (story.verdict, story.why.code) == (PodVerdict.REJECTED, "MOOR-114")
     assert opinion(chapter, "memory").groups == ((0, 1),)
     assert "NUMA nodes 0-1 serve memory as one group" in text_of(story)
-
-
-def test_memory_that_no_group_can_give_is_refused_after_the_merge() -> None:
-    pods = [simple("one", "2", "12Gi"), simple("two", "2", "12Gi"), simple("wide", "2", "6Gi")]
-    story = told(planned(with_memory(policy("best-effort")), pods))
-    assert (story.why.code, story.reason) == ("MOOR-114", "UnexpectedAdmissionError")
-    assert opinion(last_of(story), "memory").nothing_fits
-    assert isinstance(last_of(story).steps[-1], MemoryAssigned)
-
-
-def test_more_memory_than_there_is_has_another_code() -> None:
-    story = told(planned(with_memory(policy("best-effort")), [simple("wide", "2", "40Gi")]))
-    assert story.why.code == "MOOR-111"
 
 
 def test_an_init_container_pins_the_app_to_a_full_node() -> None:
@@ -253,17 +209,6 @@ def test_the_remainder_of_a_distribution_is_reported() -> None:
     assert "MOOR-174" in [remark.code for remark in story.remarks]
 
 
-def test_scope_decides_whether_containers_are_asked_one_by_one() -> None:
-    pair = pod("pair", container("left", "5"), container("right", "5"))
-    apart = told(planned(policy("single-numa-node", "container"), [pair]))
-    together = told(planned(policy("single-numa-node", "pod"), [pair]))
-    assert apart.admitted
-    assert [merge(chapter).result.mask for chapter in apart.chapters] == [0b01, 0b10]
-    assert (together.why.code, [chapter.container for chapter in together.chapters]) == ("MOOR-102", [""])
-    assert together.chapters[0].need == 10
-    assert together.unreached == ("left", "right")
-
-
 def test_a_partition_is_divided_among_the_containers() -> None:
     own = pod_level("own", "4", container("app", "2"), Container("helper"))
     story = told(planned(with_pod_level(policy("restricted", "pod")), [own]))
@@ -274,25 +219,6 @@ def test_a_partition_is_divided_among_the_containers() -> None:
     assert [cut.exclusive for cut in cuts] == [True, False]
     assert cuts[0].cpus | cuts[1].cpus == bubble.taken
     assert [run.place for taking in takings([app]) for run in taking.runs] == ["partition"]
-
-
-def test_devices_are_reported_with_their_numa_nodes() -> None:
-    nics = {"example.com/nic": (Device("nic-0", (0,)), Device("nic-1", (1,)))}
-    pods = [simple("one", "2", nics="1"), simple("two", "2", nics="1"), simple("three", "2", nics="1")]
-    plan = planned(policy("restricted"), pods, devices=nics)
-    given, refused = told(plan, 1), told(plan)
-    [taken] = [step for step in last_of(given).steps if isinstance(step, DevicesTaken)]
-    assert (taken.taken, taken.near) == (("nic-1",), 0b10)
-    assert opinion(last_of(given), "example.com/nic").free == {0: {"example.com/nic": 0}, 1: {"example.com/nic": 1}}
-    assert refused.why.code == "MOOR-131"
-
-
-def test_a_story_about_one_container_leaves_the_others_out() -> None:
-    from mooring.answers.base.pods import explain  # noqa: PLC0415 - the others ask for whole pods
-
-    pair = pod("pair", container("left", "2"), container("right", "2"))
-    plan = planned(policy("restricted"), [pair])
-    assert [chapter.container for chapter in explain(plan, pair, "right").chapters] == ["right"]
 
 
 def test_the_refusing_line_is_marked() -> None:
@@ -509,12 +435,6 @@ def test_a_pod_is_told_what_it_has_by_its_claims_and_which_hold_nothing_here() -
         "own": [{"uid": "uid-one", "namespace": "shop", "name": "one", "cpus": "1-2"}],
         "inTheWay": [],
     }
-
-
-def test_a_claim_of_the_same_name_in_another_namespace_is_not_the_pods() -> None:
-    asked = replace(pod_claims(1, claims=("one",)), namespace="other")
-    found = story_claims(claims_state(one=0b0110), asked)
-    assert (found.claims.own, found.claims.nowhere) == ((), ("one",))
 
 
 def test_cpus_that_are_offline_stay_so_while_claims_are_thought_away() -> None:

@@ -332,6 +332,12 @@ def test_a_second_interrupt_ends_a_simulation_without_an_answer(
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_a_group_is_sized_without_a_node_that_an_event_names(capsys: pytest.CaptureFixture[str]) -> None:
+    train = ["--cluster", EXAMPLE[1], "-f", str(ROOT / "examples/fleet/train.yaml")]
+    assert run(["fleet", "size", *train, *UPGRADE_DAY, "--group", "two-sockets", "--most=1"]) == 1
+    assert "two-sockets: no number up to " in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("within", ["nan", "inf", "-1", "1e308"])
 def test_a_time_to_wait_that_is_none_is_one_line(within: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["fleet", "size", *EXAMPLE, "--group", "one-socket", "--most=1", f"--within={within}"]) == 2

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from random import Random
 
 from tests.inputs.readers import Reader
 
@@ -32,6 +33,15 @@ def judged(reader: Reader, data: bytes) -> None:
         AssertionError: it took too long, or its message is not one line.
         Exception: whatever the reader raised that is no MooringError.
     """
+    taken = _read(reader, data)
+    if taken > MOST_TIME:
+        # The first input of a process may import modules.
+        taken = _read(reader, data)
+    assert taken <= MOST_TIME, f"{taken:.2f} seconds of CPU for {len(data)} bytes"
+
+
+def _read(reader: Reader, data: bytes) -> float:
+    """Read an input, and return the seconds of CPU that this took."""
     before = time.process_time()
     with _nothing_written():
         try:
@@ -41,8 +51,28 @@ def judged(reader: Reader, data: bytes) -> None:
             assert text, "an error without a message"
             assert "\n" not in text, f"a message of several lines: {text!r}"
             assert len(text) <= LONGEST_LINE, f"a message of {len(text)} characters: {text[:200]!r}"
-    taken = time.process_time() - before
-    assert taken <= MOST_TIME, f"{taken:.2f} seconds of CPU for {len(data)} bytes"
+    return time.process_time() - before
+
+
+def damaged(data: bytes, draw: Random) -> bytes:
+    """Return the bytes with one to four changes: bytes replaced, cut, doubled, or moved."""
+    made = bytearray(data)
+    for _ in range(draw.randint(1, 4)):
+        start = draw.randrange(len(made) + 1)
+        end = min(len(made), start + draw.choice((1, 2, 8, 64)))
+        match draw.randrange(4):
+            case 0:
+                made[start:end] = draw.randbytes(end - start)
+            case 1:
+                del made[start:end]
+            case 2:
+                made[start:start] = made[start:end] * draw.choice((1, 2, 100))
+            case _:
+                part = made[start:end]
+                del made[start:end]
+                at = draw.randrange(len(made) + 1)
+                made[at:at] = part
+    return bytes(made)
 
 
 @contextmanager

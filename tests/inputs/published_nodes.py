@@ -1,8 +1,8 @@
 """What a node publishes, forged as a whole: honest facts, state and a pod with edits in each, up to the verdict.
 
 An input is a list of edits of four bytes: which value of all, and what becomes of it. Digests and checksums are
-corrected, so that almost every input is a node about which the engine is asked. The guard of the extender is left out:
-what it would catch is found here.
+corrected, so that almost every input is a node about which the engine is asked; by the sum of its bytes the node's pods
+may be leaving. The guard of the extender is left out: what it would catch is found here.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import json
 import zlib
 from base64 import b64decode, b64encode
 from copy import deepcopy
-from functools import cache
+from functools import cache, lru_cache
 from hashlib import sha256
 from random import Random
 from typing import Any
 
-from mooring.cluster.extender.deciding import Decider, NodeVerdict, PossibleNodes
+from mooring.cluster.extender.deciding import Decider, PossibleNodes
 from mooring.engine.checkpoint.checksum import data_checksum
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.devicemanager.state import Device, DeviceState
@@ -30,7 +30,7 @@ from mooring.monitoring.serve.cluster_known import ClusterNode, NodeNow
 from mooring.published.facts_document import facts_document, facts_of
 from mooring.published.objects import NodeFacts, NodeState, PodKey, state_document, state_of
 from mooring.published.possible_kubelets import NodeKnowledge
-from mooring.published.restored import kind_of
+from mooring.published.restored import NodeKind, kind_of
 
 _EXTENDED = MooringConfig(extensions=frozenset({"cpu-hotplug"}))
 _EDIT = 4
@@ -77,7 +77,7 @@ def _honest() -> dict[str, Any]:
         outer = json.loads(text)
         state["spec"]["files"][name] = {**outer, "data": json.loads(outer["data"])}
     content = json.loads(zlib.decompress(b64decode(document["spec"]["content"])))
-    asked = _pod("asked", "2", "36Gi", {"v/gpu": "1"})
+    asked = _pod("asked", "2", "20Gi", {"v/gpu": "1"})
     return {
         "facts": content,
         "state": state,
@@ -88,21 +88,40 @@ def _honest() -> dict[str, Any]:
 
 def verdict(data: bytes) -> object:
     """Ask about a pod and a node with these edits, as filter, prioritize and the page of a cluster do."""
-    world = _edited(deepcopy(_honest()), data)
-    facts = _object(world["facts"])
-    kind = kind_of(facts["metadata"]["name"], facts_of(facts))
+    world = _edited(json.loads(_honest_text()), data)
+    kind = _kind(json.dumps(world["facts"], separators=(",", ":")))
     if isinstance(kind, str):
         return kind
     state = state_of(_closed(world["state"], kind.digest))
     asked, *others = (pod_from_object(one, source="input") for one in (world["pod"], *world["bound"]) if _is_pod(one))
     bound = {pod.uid: pod for pod in others}
-    found: list[NodeVerdict | object] = []
-    for leaving in ((), tuple(bound)):
-        outlook = PossibleNodes().of(NodeKnowledge(kind, state, bound, leaving, tuple(bound)))
-        decider, shape = Decider(), shape_of(asked)
-        found += [decider.verdict(outlook, shape), decider.merit(outlook, shape)]
-        found += [tile(NodeNow(ClusterNode("n"), view.kubelet, kind, state, (), ())) for view in outlook.views]
-    return found
+    leaving = tuple(bound) if sum(data) % 2 else ()
+    outlook = _nodes().of(NodeKnowledge(kind, state, bound, leaving, tuple(bound)))
+    decider, shape = _decider(), shape_of(asked)
+    tiles = [tile(NodeNow(ClusterNode("n"), view.kubelet, kind, state, (), ())) for view in outlook.views]
+    return decider.verdict(outlook, shape), decider.merit(outlook, shape), tiles
+
+
+@cache
+def _nodes() -> PossibleNodes:
+    """Return what an extender keeps about all of its nodes."""
+    return PossibleNodes()
+
+
+@cache
+def _decider() -> Decider:
+    return Decider()
+
+
+@lru_cache(256)
+def _kind(content: str) -> NodeKind | str:
+    facts = _object(content.encode())
+    return kind_of(facts["metadata"]["name"], facts_of(facts))
+
+
+@cache
+def _honest_text() -> str:
+    return json.dumps(_honest())
 
 
 def _is_pod(content: Any) -> bool:
@@ -131,10 +150,19 @@ def _places(value: object, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return found
 
 
+def _inner(world: dict[str, Any]) -> list[tuple[Any, ...]]:
+    return [path for path in _places(world) if len(path) > 1]
+
+
+@cache
+def _honest_places() -> list[tuple[Any, ...]]:
+    return _inner(_honest())
+
+
 def _edited(world: dict[str, Any], data: bytes) -> dict[str, Any]:
     for start in range(0, min(len(data) // _EDIT, _MOST_EDITS) * _EDIT, _EDIT):
         place, what, which = int.from_bytes(data[start : start + 2], "big"), data[start + 2], data[start + 3]
-        places = [path for path in _places(world) if len(path) > 1]
+        places = _inner(world) if start else _honest_places()
         *parents, key = places[place % len(places)]
         parent: Any = world
         for step in parents:
@@ -169,9 +197,8 @@ def _change(parent: Any, key: Any, what: int, which: int) -> None:
             value[_TEXTS[what % len(_TEXTS)]] = deepcopy(value[names[which % len(names)]])
 
 
-def _object(content: object) -> dict[str, Any]:
+def _object(raw: bytes) -> dict[str, Any]:
     """Return a NodeFacts object under the digest of its content."""
-    raw = json.dumps(content, separators=(",", ":")).encode()
     spec = {"encoding": "zlib+base64", "content": b64encode(zlib.compress(raw, 1)).decode()}
     return {
         "apiVersion": "mooring.dev/v1alpha1",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from tests.inputs.judging import judged
+from tests.inputs.judging import damaged, judged
 from tests.inputs.readers import READERS, Reader
 
 DAMAGED = 12
@@ -22,27 +22,6 @@ def test_inputs_end_in_one_line_or_an_answer(reader: Reader) -> None:
         judged(reader, damaged(draw.choice(seeds), draw))
 
 
-def damaged(data: bytes, draw: Random) -> bytes:
-    """Return the bytes with one to four changes: bytes replaced, cut, doubled, or moved."""
-    made = bytearray(data)
-    for _ in range(draw.randint(1, 4)):
-        start = draw.randrange(len(made) + 1)
-        end = min(len(made), start + draw.choice((1, 2, 8, 64)))
-        match draw.randrange(4):
-            case 0:
-                made[start:end] = draw.randbytes(end - start)
-            case 1:
-                del made[start:end]
-            case 2:
-                made[start:start] = made[start:end] * draw.choice((1, 2, 100))
-            case _:
-                part = made[start:end]
-                del made[start:end]
-                at = draw.randrange(len(made) + 1)
-                made[at:at] = part
-    return bytes(made)
-
-
 _METADATA = b'{"metadata":{"name":"n","namespace":"d","uid":"u"},'
 
 # What the search has found; each was a traceback, a hang or a message of several lines.
@@ -57,6 +36,8 @@ _METADATA = b'{"metadata":{"name":"n","namespace":"d","uid":"u"},'
         ("machine-text", b'<?xml version="1.0" encoding="UTF78"?><topology version="2.0"/>'),
         ("machine-text", b'<?xml version="1.0" encoding="utf-7"?><topology version="2.0"/>'),
         ("extender", b'{"Pod":{},"Nodes":{"items":[{"metadata":{"name":"\xb4"}}]}}'),
+        ("node-verdict", bytes.fromhex("48f0c19f")),
+        ("node-verdict", bytes.fromhex("c803a527")),
         ("interrupt-journal", b'{"x":' + 5000 * b"[" + 5000 * b"]" + b"}"),
     ],
 )

@@ -10,7 +10,9 @@ from tests.laws.questions_anywhere import LAW, planned, questions_anywhere
 from tests.planner.change_questions import tight_questions
 from tests.planner.compared import run_trial
 
-from mooring.agent.reactor.placing import place
+from mooring.agent.nri.types import PodSandbox, RuntimeContainer
+from mooring.agent.reactor.create_container import create_container
+from mooring.agent.reactor.response import Adjusted, Refused
 from mooring.agent.state import AgentState
 from mooring.answers.base.answering import Answer
 from mooring.answers.base.changes.change import AGAIN, applied
@@ -156,15 +158,16 @@ def test_a_replay_decides_as_the_plan_until_the_node_resources_check_refuses(que
 def test_the_agent_decides_as_the_managers_of_the_plan(question: Question) -> None:
     before, answer = last_answer(question, planned(question))
     assume(not answer.decision.reason.startswith("OutOf"))
-    state = AgentState(before)
-    placed = place(state, answer.pod)
-    assume(placed.rejection is None or placed.rejection.reason != "EmptySharedPool")
+    pod = answer.pod
+    first = RuntimeContainer("c", "s", pod.containers[0].name)
+    made = create_container(AgentState(before), PodSandbox("s", pod.uid, pod.name, pod.namespace), first, pod)
+    assume(not isinstance(made.answer, Refused) or not made.answer.text.startswith("EmptySharedPool"))
     event(f"admitted {answer.admitted}")
-    assert (placed.rejection is None) is answer.admitted
-    if placed.rejection is not None and answer.decision.rejection is not None:
-        assert placed.rejection == answer.decision.rejection
+    assert isinstance(made.answer, Adjusted) is answer.admitted
+    if not answer.admitted and answer.decision.rejection is not None:
+        assert made.state.held[pod.uid].rejection == answer.decision.rejection
     if answer.admitted:
-        after = placed.state.kubelet.node.cpu
+        after = made.state.kubelet.node.cpu
         assert after.assignments.get(answer.pod.uid) == answer.decided.cpu.assignments.get(answer.pod.uid)
 
 

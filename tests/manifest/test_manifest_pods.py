@@ -192,8 +192,10 @@ def test_pod_level_defaults(
     given: Resources, own: list[Resources], before: Resources, after: Resources, rule: str
 ) -> None:
     resources = PodResources(quantities(given["requests"]), quantities(given["limits"]))
-    parts = ({part: quantities(amounts) for part, amounts in one.items()} for one in own)
-    containers = [Container(f"c{number}", **one) for number, one in enumerate(parts)]
+    containers = [
+        Container(f"c{number}", requests=quantities(one["requests"]), limits=quantities(one["limits"]))
+        for number, one in enumerate(own)
+    ]
     for gates, expected in ((BEFORE_FIX, before), (PodGates(), after)):
         found = with_pod_defaults(resources, containers, gates)
         assert {"requests": texts(found.requests), "limits": texts(found.limits)} == expected, rule

@@ -216,13 +216,6 @@ def names(capacity: Capacity, goal: str) -> list[list[str]]:
     ]
 
 
-def test_the_cheapest_single_pod_comes_first() -> None:
-    others = [pod("a", 7), pod("b", 8), pod("c", 6, "128Mi"), pod("d", 6)]
-    capacity = counted(with_policy("restricted"), pod("new", 8), *others)
-    assert len(capacity.replicas) == 0
-    assert names(capacity, ADMITTED) == [["d"], ["c"], ["b"]]
-
-
 @pytest.mark.parametrize(
     ("count", "cpus", "lengths"),
     [pytest.param(7, 4, [2, 2, 2], id="pairs"), pytest.param(15, 2, [4], id="a sequence of one NUMA node")],
@@ -246,13 +239,6 @@ def test_a_replica_that_is_spread_is_reported_and_can_be_aligned() -> None:
     assert names(capacity, ALIGNED) == [["a"], ["d"]]
 
 
-def test_a_limit_ends_the_count_without_a_refusal() -> None:
-    capacity = counted(STATIC, pod("new", 2), limit=3)
-    assert len(capacity.replicas) == 3
-    assert capacity.document.limited
-    assert capacity.document.next is None
-
-
 def test_max_pods_end_the_count_of_pods_that_ask_for_nothing_and_it_never_goes_on_forever() -> None:
     few = counted(replace(STATIC, max_pods=5), IDLE, pod("a", 2))
     assert (len(few.replicas), not_none(few.document.next).reason) == (4, "OutOfpods")
@@ -269,13 +255,6 @@ def test_what_is_free_in_pieces_is_lost_for_one_numa_node() -> None:
     assert cpus.largest == 3
 
 
-def test_half_a_core_is_nothing_where_only_whole_cores_are_given() -> None:
-    config = with_policy("restricted", cpu_manager_policy_options={"full-pcpus-only": "true"})
-    (cpus,) = counted(config, pod("new", 2)).document.fragmentation
-    assert cpus.step == 2
-    assert (cpus.numa_nodes[0].free, cpus.numa_nodes[0].largest) == (7, 6)
-
-
 def test_a_group_of_memory_keeps_its_numa_nodes_from_serving_alone() -> None:
     reserved = (ReservedMemory(0, {"memory": "100Mi"}),)
     config = with_policy("restricted", memory_manager_policy="Static", reserved_memory=reserved)
@@ -283,14 +262,6 @@ def test_a_group_of_memory_keeps_its_numa_nodes_from_serving_alone() -> None:
     assert [share.largest > 0 for share in cpus.numa_nodes] == [False, False, True, True]
     assert [share.largest > 0 for share in memory.numa_nodes] == [False, False, True, True]
     assert memory.numa_nodes[0].free + memory.numa_nodes[1].free < memory.largest
-
-
-@pytest.mark.parametrize(("policy", "largest"), [("none", [7, 8, 0, 0]), ("best-effort", [7, 8, 8, 8])])
-def test_without_a_policy_that_leads_pods_only_the_next_numa_node_takes_a_request(
-    policy: str, largest: list[int]
-) -> None:
-    (cpus,) = counted(with_policy(policy), pod("new", 1)).document.fragmentation
-    assert [share.largest for share in cpus.numa_nodes] == largest
 
 
 def test_a_kubelet_that_does_not_start_is_asked_nothing() -> None:
@@ -328,14 +299,6 @@ def test_evictions_that_release_too_few_cpus_would_be_found_not_to_help(story: S
     candidates = list(refused.node.active.values())
     # For a pod that requests no CPUs none are missing, and everything is tried.
     assert evictions(refused, candidates, wanted, fits) == evictions(refused, candidates, modest, fits)
-
-
-def test_the_one_pod_that_holds_exactly_what_is_missing_is_enough() -> None:
-    machine = Machine("full", parse_compact("cores=8 threads=1").info)
-    held, wanted = (pod("three", 3), pod("four", 4)), pod("wanted", 4)
-    kubelet = not_none(started_plan(Question(machine, STATIC, pods=held)).kubelet)
-    found = evictions(kubelet, held, wanted, lambda left: placed(left, wanted) is not None)
-    assert [[pod.uid for pod in one.pods] for one in found] == [["four"]]
 
 
 @pytest.mark.parametrize(

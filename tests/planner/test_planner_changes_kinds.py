@@ -28,19 +28,14 @@ from mooring.answers.base.changes.requests import Amount, MoreDevices, OtherDevi
 from mooring.answers.base.changes.search import Proposal
 from mooring.answers.base.plan import Question, make_plan
 from mooring.answers.base.plan_document import plan_document
-from mooring.answers.base.trace import trace_of
-from mooring.answers.compare.trial import run_trials
-from mooring.answers.compare.variant import Variant
-from mooring.answers.whatif.answer import differences
 from mooring.engine.core.config import DEVICE_ALIGNMENT, FIXABLE_DEFECTS, KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
-from mooring.engine.core.pod import Container, ContainerKind, Pod, PodResources, QoS
+from mooring.engine.core.pod import Container, Pod, PodResources, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.devicemanager.state import Device
 from mooring.inputs.machines.compact import parse_compact
 
-GIB = 2**30
 GPU, DRIVER = "vendor.example/gpu", "gpu.vendor.example"
 FOLLOWING = MooringConfig(frozenset({DEVICE_ALIGNMENT}))
 SINGLE = KubeletConfig(
@@ -54,7 +49,6 @@ def machine(text: str) -> Machine:
 
 TWO_NODES = machine("sockets=2 numa=2 cores=8 threads=1 memory=32Gi distances=10,20")
 """Nodes 0-3 and 4-7; CPU 0 is reserved."""
-THREADS = machine("sockets=1 cores=4 threads=2 memory=16Gi")
 
 
 def asked(
@@ -118,23 +112,6 @@ WITH_MEMORY: dict[str, Any] = {
 }
 
 
-def test_the_largest_smaller_number_of_cpus_is_proposed_first() -> None:
-    proposals = found(asked([guaranteed("wide", 6)]), "wide")
-    assert proposals[0].text == "Let container app of default/wide request 4 CPUs instead of 6."
-    assert proposals[0].cost == Cost(cpus=2000)
-    assert proposals[0].options == (("--ask", "default/wide/app:cpu=4"),)
-
-
-def test_an_odd_number_of_cpus_is_rounded_up_before_it_is_rounded_down() -> None:
-    config = replace(SINGLE, cpu_manager_policy_options={"full-pcpus-only": "true"}, reserved_system_cpus="0,4")
-    proposals = found(asked([guaranteed("odd", 3)], config, THREADS), "odd")
-    assert [(proposal.changes, proposal.cost) for proposal in proposals[:2]] == [
-        ((Amount(ref("odd"), "app", "cpu", Quantity.parse("4")),), Cost()),
-        ((Amount(ref("odd"), "app", "cpu", Quantity.parse("2")),), Cost(cpus=1000)),
-    ]
-    assert (ConfigField("cpuManagerPolicyOptions.full-pcpus-only", "false"),) in [one.changes for one in proposals]
-
-
 def test_a_container_without_anything_to_share_gets_one_cpu_more_for_its_pod() -> None:
     question = asked([whole(wants("full", 2, "1Gi"), "2")], POD_MANAGERS)
     assert make_plan(question).answers[0].decision.reason == "EmptyPodSharedPoolError"
@@ -148,33 +125,6 @@ def test_a_container_leaves_memory_of_its_pod_to_those_that_share() -> None:
         "Let default/full as a whole request 1025Mi of memory instead of 1Gi.",
         "Let container server of default/full request 1023Mi of memory instead of 1Gi.",
     ]
-
-
-def test_an_init_container_that_binds_its_app_to_a_full_node_asks_for_what_the_app_asks_for() -> None:
-    init = replace(wants("pinned", 1, "1Gi").containers[0], name="init", kind=ContainerKind.INIT)
-    pinned = wants("pinned", 4, "1Gi")
-    proposals = found(asked([replace(pinned, containers=(init, *pinned.containers))]), "pinned")
-    assert proposals[0].changes == (Amount(ref("pinned"), "init", "cpu", Quantity.parse("4")),)
-    assert proposals[0].cost == Cost()
-
-
-def test_the_amount_of_memory_that_is_proposed_is_exactly_what_a_node_has() -> None:
-    pods = [guaranteed("first", 1, "2Gi"), guaranteed("large", 1, "20Gi")]
-    question = asked(pods, replace(SINGLE, **WITH_MEMORY))
-    change = found(question, "large")[0].changes[0]
-    assert isinstance(change, Amount)
-    assert change.amount.units == 16 * GIB
-    more = applied(question, [replace(change, amount=Quantity.of_bytes(16 * GIB + 1))])
-    assert not make_plan(more).answers[1].admitted
-
-
-def test_a_burstable_pod_asks_for_what_is_left_of_the_node() -> None:
-    pod = burstable(wants("b", "9500m", ""))
-    proposal = found(asked([pod]), "b")[0]
-    change = proposal.changes[0]
-    assert isinstance(change, Amount)
-    assert (str(change.amount), proposal.cost) == ("7", Cost(cpus=2500))
-    assert applied(asked([pod]), proposal.changes).pods[0].containers[0].limits == {}
 
 
 def test_what_is_proposed_leaves_room_for_pods_behind() -> None:
@@ -194,15 +144,6 @@ def test_memory_that_is_proposed_leaves_a_numa_node_for_pods_behind() -> None:
     assert make_plan(applied(question, amounts[0].changes)).is_yes
 
 
-def test_pod_level_resources_are_an_amount_of_their_own() -> None:
-    config = replace(SINGLE, topology_manager_scope="pod", feature_gates={"PodLevelResourceManagers": True})
-    amounts = {"cpu": Quantity.parse("6"), "memory": Quantity.parse("1Gi")}
-    pod = replace(wants("whole", 1), containers=(Container("app"),), resources=PodResources(amounts, amounts))
-    proposal = found(asked([pod], config), "whole")[0]
-    assert proposal.text == "Let default/whole as a whole request 4 CPUs instead of 6."
-    assert proposal.options == (("--ask", "default/whole:cpu=4"),)
-
-
 def test_a_pod_that_comes_first_finds_its_node_and_a_small_one_that_moves_finds_another_place() -> None:
     question = asked([guaranteed("one", 1), guaranteed("three", 3), guaranteed("late", 3)])
     [turn], [move] = of_kind(question, "late", "turn"), of_kind(question, "late", "move")
@@ -216,13 +157,6 @@ def test_a_pod_that_comes_first_finds_its_node_and_a_small_one_that_moves_finds_
     assert [pod.get("left", False) for pod in to_builtins(plan_document(after))["pods"]] == [True, False, False, False]
 
 
-def test_the_cheapest_removal_wins() -> None:
-    question = asked([guaranteed("two", 2), guaranteed("four", 4), guaranteed("late", 3)])
-    removals = of_kind(question, "late", "removal")
-    assert removals[0].changes == (PodRemoval(ref("two"), ref("late")),)
-    assert removals[0].cost == Cost(touched=1, cpus=2000, bytes=16 * 2**20)
-
-
 def test_two_pods_go_where_one_is_not_enough() -> None:
     pods = [*(guaranteed(f"p{number}", 1) for number in range(7)), guaranteed("late", 4)]
     pairs = [one for one in found(asked(pods), "late") if len(one.changes) == 2]
@@ -233,26 +167,11 @@ def test_two_pods_go_where_one_is_not_enough() -> None:
     assert pairs[0].cost.touched == 2
 
 
-def test_one_more_device_where_the_cpus_are_costs_no_guarantee() -> None:
-    [more] = of_kind(asked([wants("train", 4, "1Gi", gpu=1)], gpu=(0,)), "train", "device")
-    assert (more.changes, more.cost) == ((MoreDevices(GPU, 1),), Cost(devices_added=1))
-    assert given_up_words(more) == []
-
-
 def test_one_more_device_for_an_earlier_pod_leaves_the_pod_its_node() -> None:
     question = asked([wants("first", 2, "1Gi", gpu=1), guaranteed("late", 4)], gpu=(1,))
     changes = {one.changes: one.cost for one in found(question, "late")}
     assert changes[(MoreDevices(GPU, 0),)] == Cost(touched=1, devices_added=1)
     assert make_plan(applied(question, (MoreDevices(GPU, 0),))).is_yes
-
-
-def test_another_policy_with_its_state_file_deleted() -> None:
-    config = replace(SINGLE, cpu_manager_policy_options={"full-pcpus-only": "true"}, reserved_system_cpus="0,4")
-    ran = asked([guaranteed("two", 2)], config, THREADS)
-    question = replace(ran, active=ran.pods, pods=(guaranteed("odd", 3),), files=make_plan(ran).files)
-    none = next(one for one in found(question, "odd") if ConfigField("cpuManagerPolicy", "none") in one.changes)
-    assert FreshState("cpu") in none.changes
-    assert (none.cost.restarts, none.cost.state_files, none.cost.touched) == (1, 1, 1)
 
 
 def test_a_kubelet_that_does_not_start_on_its_state_file_is_started_without_it() -> None:
@@ -265,14 +184,6 @@ def test_a_kubelet_that_does_not_start_on_its_state_file_is_started_without_it()
     assert proposals[0].changes == (FreshState("cpu"),)
     assert option in [one.changes for one in proposals]
     assert (FreshState("cpu"),) in [one.changes for one in proposals]
-
-
-def test_nobody_who_was_admitted_pays_for_a_proposal() -> None:
-    question = asked([guaranteed("wide", 4), guaranteed("wider", 4), guaranteed("small", 3)])
-    before = make_plan(question)
-    assert [answer.admitted for answer in before.answers] == [True, False, True]
-    for proposal in found(question, "wider"):
-        assert make_plan(applied(question, proposal.changes)).answers[-1].admitted, proposal.text
 
 
 def test_a_running_pod_that_is_refused_gets_proposals_that_disturb_no_start() -> None:
@@ -343,22 +254,6 @@ def test_a_gate_of_another_release_is_no_misspelling() -> None:
     assert "did you mean" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("option", "value", "text"),
-    [
-        ("--ask", "*:cpu=2", ("runs", "a", "b")),
-        ("--ask", "a:cpu=2", ("a",)),
-        ("--ask", "default/a/*:memory=1Gi", ("a",)),
-        ("--remove", "default_b", ("b",)),
-    ],
-)
-def test_a_name_means_all_that_it_fits(option: str, value: str, text: tuple[str, ...]) -> None:
-    changes = understood(QUESTION, option, value)
-    assert [change.pod.shown for change in changes if isinstance(change, Amount | PodRemoval)] == [
-        f"default/{name}" for name in text
-    ]
-
-
 def test_a_running_pod_ends_before_the_first_is_asked_and_another_is_not_asked_at_all() -> None:
     assert applied(QUESTION, [PodRemoval(ref("runs"))]).leaving == {"default_a": ("default_runs",)}
     assert [pod.name for pod in applied(QUESTION, [PodRemoval(ref("a"))]).pods] == ["b"]
@@ -375,13 +270,6 @@ def test_limits_follow_requests() -> None:
     after = applied(question, understood(question, "--ask", "*:cpu=1"))
     assert [pod.containers[0].limits["cpu"].units for pod in after.pods] == [1, 3]
     assert [pod.qos for pod in after.pods] == [QoS.GUARANTEED, QoS.BURSTABLE]
-
-
-def test_a_pod_becomes_guaranteed_when_it_asks_for_what_it_lacked() -> None:
-    question = asked([wants("g", "", "1Gi")])
-    after = make_plan(applied(question, understood(question, "--ask", "g:cpu=2")))
-    assert after.answers[0].pod.qos is QoS.GUARANTEED
-    assert len(after.answers[0].decision.containers["app"].cpus) == 2
 
 
 def test_a_sentence_names_every_change() -> None:
@@ -481,20 +369,10 @@ def test_a_pod_that_comes_back_has_its_claims_still() -> None:
     assert [device.id for device in back.decision.devices["app"][DRIVER]] == ["pool/1"]
 
 
-def test_compared_configurations_know_what_pods_claim() -> None:
-    claims = {"default_infer": {"app": {DRIVER: frozenset({"pool/1"})}}}
-    question = replace(asked_devices([wants("infer", 2)]), claimed=claims, devices={DRIVER: (Device("pool/1", (1,)),)})
-    variant = Variant("x", question.machine, question.config, question.mooring, question.devices)
-    [trial] = run_trials(trace_of(question), {0: variant})
-    [admission] = trial.admissions
-    assert str(admission.decision.containers["app"].cpus) == "4-5"
-
-
 # A proposal says what it costs: guarantees, alignment, pods that move, and what has to be bought.
 
 
 BEST_EFFORT = (ConfigField("topologyManagerPolicy", "best-effort"),)
-RESTRICTED = (ConfigField("topologyManagerPolicy", "restricted"),)
 
 
 def lost_by(proposal: Proposal) -> dict[str, int]:
@@ -503,15 +381,6 @@ def lost_by(proposal: Proposal) -> dict[str, int]:
 
 def with_policy(question: Question, name: str) -> Proposal:
     return next(one for one in found(question, name) if one.changes == BEST_EFFORT)
-
-
-def test_a_guarantee_given_up_ranks_behind_a_pod_that_moves() -> None:
-    proposals = found(asked([guaranteed("one", 1), guaranteed("three", 3), guaranteed("late", 3)]), "late")
-    kinds = [one.changes[0].kind for one in proposals]
-    policy = next(place for place, one in enumerate(proposals) if one.changes == BEST_EFFORT)
-    assert kinds.index("move") < policy
-    assert kinds.index("removal") < policy
-    assert max(place for place, one in enumerate(proposals) if not one.guarantees) < policy
 
 
 def test_best_effort_names_the_guarantee_and_the_alignment_that_are_lost() -> None:
@@ -541,24 +410,3 @@ def test_devices_that_no_numa_node_has_together_need_several() -> None:
         found(question, "train")[0].text
         == "Let container app of default/train request 1 vendor.example/gpu instead of 2."
     )
-
-
-def test_cpus_and_devices_that_need_several_numa_nodes_are_not_aligned() -> None:
-    question = asked([wants("train", 6, "1Gi", gpu=2)], gpu=(0, 1))
-    policy = next(one for one in found(question, "train") if one.changes == RESTRICTED)
-    assert given_up_words(policy) == ["guarantee of one NUMA node", "CPUs on 2 NUMA nodes", "GPUs on 2 NUMA nodes"]
-    (train,) = differences(make_plan(question), make_plan(applied(question, RESTRICTED)))
-    (placed,) = train.after.containers.values()
-    assert [(one.level, one.held, one.needed) for one in placed.alignment] == [
-        ("numa", 2, 2),
-        ("socket", 2, 2),
-        ("devices", 2, 2),
-    ]
-
-
-def test_before_and_after_say_how_a_container_is_aligned() -> None:
-    question = asked([guaranteed("a", 2), guaranteed("b", 3), guaranteed("late", 2)])
-    after = make_plan(applied(question, BEST_EFFORT))
-    late = next(one for one in differences(make_plan(question), after) if one.name == "late")
-    (placed,) = late.after.containers.values()
-    assert [(one.level, one.held, one.needed) for one in placed.alignment] == [("numa", 2, 1), ("socket", 2, 1)]

@@ -11,7 +11,6 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
-import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.planner.change_questions import questions, refused, tight_questions
@@ -300,14 +299,6 @@ def edited(content: dict[str, Any], container: str, part: str, resource: str, am
     return changed
 
 
-@pytest.mark.parametrize("content", [LIMITS, REQUESTS], ids=["limits", "requests"])
-@pytest.mark.parametrize("amount", ["1", "2"])
-def test_defaults_at_pod_level_follow_the_containers(content: dict[str, Any], amount: str) -> None:
-    pod = pod_from_object(content, source="pod.yaml")
-    changed = with_amount(pod, "b", "cpu", Quantity.parse(amount), PodGates())
-    assert changed == pod_from_object(edited(content, "b", "limits", "cpu", amount), source="pod.yaml")
-
-
 def test_an_amount_at_pod_level_is_no_default_any_more() -> None:
     pod = pod_from_object(REQUESTS, source="pod.yaml")
     more = with_amount(pod, "", "cpu", Quantity.parse("7"), PodGates())
@@ -315,12 +306,6 @@ def test_an_amount_at_pod_level_is_no_default_any_more() -> None:
     less = with_amount(more, "b", "cpu", Quantity.parse("1"), PodGates())
     assert less.resources is not None
     assert less.resources.requests["cpu"] == Quantity.parse("7")
-
-
-def test_a_default_above_the_limit_of_the_pod_is_refused() -> None:
-    pod = pod_from_object(LIMITS, source="pod.yaml")
-    with pytest.raises(InputError, match="above the limit"):
-        with_amount(pod, "a", "cpu", Quantity.parse("5"), PodGates())
 
 
 def test_a_stored_pod_keeps_its_resources() -> None:

@@ -54,12 +54,6 @@ ASKED = trace([*pods(3, 8, 2), pod("with-init", 2, init=4), pod("huge", 40)])
 VARIANTS = varied(machine(), STATIC, *ALL_OPTIONS)
 
 
-def test_all_options_are_all_sets_of_cpu_options_times_policies_scopes_and_topology_options() -> None:
-    made = list(option_sets(STATIC, ALL_OPTIONS, 4))
-    assert len(made) == 2**6 * 4 * 2 * 2
-    assert len({repr(one) for one in made}) == len(made)
-
-
 def test_the_legal_combinations_are_those_with_which_the_kubelet_starts() -> None:
     small = machine(SMALL)
     variants = varied(small, STATIC, *ALL_OPTIONS)
@@ -159,14 +153,6 @@ def compared(jobs: int = 1) -> Comparison:
     return compare(ASKED, variants, jobs=jobs)
 
 
-@pytest.mark.parametrize("by", sorted(MEASURES))
-def test_entries_are_in_the_order_of_their_keys(by: str) -> None:
-    variants = varied(machine(), STATIC, Dimension.TOPOLOGY_SCOPE, Dimension.TOPOLOGY_POLICY)
-    found = compare(ASKED, variants, by=by)
-    keys = [rank_key(one, by) for one in found.document.variants]
-    assert keys == sorted(keys)
-
-
 def test_a_group_decides_alike_and_is_led_by_what_changes_least_and_every_pod_has_its_answer() -> None:
     variants = compared().document.variants
     assert [one.group for one in variants] == sorted(one.group for one in variants)
@@ -178,12 +164,6 @@ def test_a_group_decides_alike_and_is_led_by_what_changes_least_and_every_pod_ha
     assert {one.admitted + sum(one.rejected.values()) for one in variants} == {len(ASKED.pods)} == {5}
     assert compared().document.never_admitted == ["default/huge"]
     assert not compared().is_yes
-
-
-def test_without_room_for_a_trace_nothing_was_asked() -> None:
-    found = compare(trace(pods(2)), [Variant("x", machine(), KubeletConfig(cpu_manager_policy="static"))])
-    (one,) = found.document.variants
-    assert (one.rejected, one.is_yes) == ({"not asked": 1}, False)
 
 
 class StopWatchingError(Exception):
@@ -286,21 +266,6 @@ def test_a_trial_decides_what_a_plan_decides(variant: Variant, cpus: list[int], 
     planned(variant, asked[first:], tuple(asked[:first]))
 
 
-def test_the_node_resources_check_comes_after_the_managers() -> None:
-    asked = [pod("one", 2), pod("two", 2)]
-    config = replace(STATIC, max_pods=1)
-    planned(Variant("x", machine(), config), asked)
-    trial = run_trial(trace(asked), Variant("x", machine(), config))
-    assert [one.decision.reason for one in trial.admissions] == ["", "OutOfpods"]
-
-
-def test_state_files_are_continued_from() -> None:
-    first = make_plan(Question(machine(), STATIC, MooringConfig(), tuple(pods(4))))
-    planned(Variant("x", machine(), STATIC), [pod("new", 4)], (), first.files)
-    planned(Variant("x", machine(), STATIC), [pod("new", 4)], tuple(pods(4)), first.files)
-    planned(Variant("x", machine(), KubeletConfig()), [pod("new", 4)], tuple(pods(4)), first.files)
-
-
 @pytest.mark.parametrize("name", ["admission-lifecycle-restart.jsonl.gz", "admission-memory.jsonl.gz"])
 def test_a_trial_of_a_recording_decides_what_was_recorded(name: str) -> None:
     checked = 0
@@ -336,18 +301,6 @@ def compared_with(trial: Trial, expect: dict[str, Any]) -> None:
         assert held == {name: placement["cpus"] for name, placement in answer["containers"].items()}
     if expect.get("endless"):
         assert trial.end == "endless"
-
-
-def test_pods_come_and_go_and_the_kubelet_restarts() -> None:
-    steps = (Admit(pod("one", 20)), Admit(pod("two", 20)), Remove("uid-one"), Restart(), Admit(pod("three", 20)))
-    trial = run_trial(Trace(steps), Variant("x", machine(), STATIC))
-    assert [(one.pod.name, one.running, one.decision.admitted) for one in trial.admissions] == [
-        ("one", False, True),
-        ("two", False, False),
-        ("three", False, True),
-    ]
-    found = outcome(Trace(steps))
-    assert (found.asked, found.admitted, found.rejected, found.lost) == (3, 2, {"UnexpectedAdmissionError": 1}, 0)
 
 
 def test_a_running_pod_that_the_kubelet_refuses_is_lost() -> None:
@@ -445,14 +398,6 @@ def test_a_policy_that_promises_nothing_does_not_win_when_it_aligns_as_much() ->
     assert len({one.admitted for one in found.document.variants}) == 1, "every policy decides the same here"
     assert policies(found)[-2:] == ["best-effort", "none"]
     assert not found.document.variants[0].is_luck
-
-
-def test_a_policy_that_promises_nothing_wins_by_admitting_more_only_where_that_is_the_measure() -> None:
-    pods = [pod("one", 2), pod("two", 2), pod("three", 3)]
-    found = by_policy(pods, by="admitted")
-    assert policies(found)[:2] == ["best-effort", "none"]
-    assert found.document.variants[0].is_luck
-    assert policies(by_policy(pods))[-2:] == ["best-effort", "none"]
 
 
 def test_align_by_socket_guarantees_sockets_and_not_numa_nodes() -> None:

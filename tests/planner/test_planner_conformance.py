@@ -63,13 +63,6 @@ def test_decisions_equal_the_kubelets(name: str, part: int, tmp_path: Path) -> N
     assert {outcome.id: outcome.differences for outcome in outcomes if outcome.differences} == {}
 
 
-def test_one_file_of_machines_needs_no_list(tmp_path: Path) -> None:
-    file = tmp_path / "one.jsonl"
-    file.write_text(lines("admission-cpu-packed.jsonl.gz")[0], encoding="utf-8")
-    [of_list], [of_path] = (list(replay_file(file, machines)) for machines in ([MACHINES[0]], MACHINES[0]))
-    assert of_path.answer == of_list.answer
-
-
 def test_a_compressed_file_finds_the_machines_beside_it() -> None:
     outcomes = list(replay_file(CORPORA / "real-kubelet.jsonl.gz", (), compare=True))
     assert len(outcomes) == RECORDED["real-kubelet.jsonl.gz"][0]

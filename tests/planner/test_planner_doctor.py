@@ -115,13 +115,6 @@ def test_what_keeps_no_kubelet_from_its_start_is_no_error(
     assert "MOOR-307" not in found or '"leases"' in diagnosis.all_problems[0].message
 
 
-def test_two_pods_with_one_cpu_are_an_error_although_the_kubelet_starts() -> None:
-    found = looked_at(cpu_state(0b0001, {"u": {"a": 0b1110}, "v": {"a": 0b0010}}), config=NO_MEMORY)
-    assert found.starts
-    assert severities(found)["MOOR-312"] == "error"
-    assert [dropped.holder for dropped in found.repairs[0].dropped] == [EntryHolder("v", "a")]
-
-
 @pytest.mark.parametrize(
     ("memory", "code", "words", "dropped"),
     [
@@ -169,19 +162,6 @@ def test_cpus_without_memory_are_files_of_two_moments() -> None:
     assert severities(looked_at(cpus, memory_with({"u": (Block((0,), "memory", 4096),)}))) == {}
 
 
-def test_a_running_container_with_another_number_of_cpus_is_a_warning_and_is_refused() -> None:
-    strict = replace(NO_MEMORY, topology_manager_policy="restricted")
-    found = looked_at(cpu_state(0b0011, HELD), config=strict, active=(pod("u", 1),))
-    assert severities(found) == {"MOOR-343": "warning", "MOOR-344": "warning"}
-    assert {one.holder: one.refused for one in found.afterwards}[EntryHolder("u", "a")] == "TopologyAffinityError"
-
-
-def test_a_running_container_without_an_entry_is_told_what_it_gets() -> None:
-    found = looked_at(cpu_state(0b1111, {}), config=NO_MEMORY, active=(pod("u", 2),))
-    assert severities(found) == {"MOOR-342": "warning"}
-    assert {one.holder: one.cpus for one in found.afterwards} == {EntryHolder("u", "a"): "2-3"}
-
-
 def test_a_machine_with_other_nodes_types_and_reservations_is_told_in_each() -> None:
     state = memory_with({"u": (Block((0,), "hugepages-2Mi", 2**21),)})
     one, other = state.nodes[0], state.nodes[1]
@@ -211,14 +191,6 @@ def looked_at_claims(
 
 def about_claims(found: DiagnosisDocument) -> list[ProblemPart]:
     return [problem for problem in found.all_problems if problem.code == "MOOR-323"]
-
-
-def test_a_claim_whose_pods_are_gone_is_in_order() -> None:
-    found = looked_at_claims(0b1001, {"claim:u": {"shop/cpus/numa0/fast": 0b0010, "shop/cpus/numa1/slow": 0b0100}})
-    assert (found.sound, found.all_problems) == (True, [])
-    entries = {"claim:u": {"shop/cpus/numa0/fast": 0b0010}, "p": {"a": 0b1000}}
-    beside = looked_at_claims(0b0101, entries, pod("p", 1))
-    assert (beside.all_problems, beside.files[0].containers) == ([], 1)
 
 
 @pytest.mark.parametrize(
@@ -290,13 +262,6 @@ def test_offline_cpus_are_named_with_whom_they_concern_and_what_comes_of_it() ->
     assert not found.starts
     assert "doesn't match with CPUs in state" in found.start_error
     assert found.repairs[0].kept == 1
-
-
-@pytest.mark.parametrize(("offline", "codes"), [("", ["MOOR-316"]), ("4-5", ["MOOR-319", "MOOR-316"])])
-def test_cpus_that_the_machine_never_had_are_another_cause(offline: str, codes: list[str]) -> None:
-    found = looked_at_offline(offline)
-    assert [problem.code for problem in found.all_problems] == codes
-    assert sorted(cpu for one in found.all_problems for cpu in CPUSet.parse(one.cpus)) == [4, 5, 6, 7]
 
 
 # Heal: damaged, drifted, rolled-back and torn states of every release; the engine judges what was written.
@@ -521,13 +486,6 @@ def test_no_state_keeps_more_cpu_entries(state: CPUState, strict: bool, pods: bo
     names = {(uid, name) for uid, held in state.assignments.items() for name in held}
     left = {(uid, name) for uid, held in repaired.assignments.items() for name in held}
     assert told & names == names - left
-
-
-def test_entries_of_running_pods_go_before_others() -> None:
-    settings_ = made(config())
-    state = cpu_state(0b1001, {"u1": {"a": 0b0110}, "u2": {"a": 0b0100}})
-    assert set(repair_cpu(settings_, state, ())[0].assignments) == {"u1"}
-    assert set(repair_cpu(settings_, state, {"u2"})[0].assignments) == {"u2"}
 
 
 def test_the_entry_that_stands_against_fewer_is_kept() -> None:
@@ -791,10 +749,3 @@ def test_files_on_which_the_kubelet_started_have_no_error_that_it_looks_for() ->
         assert diagnosis.starts
         assert not errors(diagnosis) & looks_for, start.id
         assert not any(file.kubelet_message for file in diagnosis.files)
-
-
-def test_a_start_without_files_is_sound() -> None:
-    question = replace(refused_starts("state-files.jsonl.gz")[0].question, files=StateTexts(), active=())
-    diagnosis = diagnose(question)
-    assert diagnosis.sound
-    assert [file.format for file in diagnosis.files] == ["", ""]

@@ -16,7 +16,6 @@ from tests.plans import started_plan
 
 from mooring import CPUSet, Machine, Pod
 from mooring.answers.base.answering import Answer
-from mooring.answers.base.picture import plan_view
 from mooring.answers.base.plan import Plan, Question
 from mooring.answers.base.plan_document import plan_document
 from mooring.answers.base.pods import explain
@@ -30,7 +29,6 @@ from mooring.engine.node.providers import ANNOTATION
 from mooring.explanations.lines import story_lines
 from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.pods.scenario import scenario
-from mooring.views.view import CPUUse
 
 MACHINE = "sockets=2 cores=16 threads=1"
 STATIC = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
@@ -74,12 +72,6 @@ def test_a_reboot_begins_with_all_cpus_and_a_restart_does_not() -> None:
     assert (found[2]["offline"], found[2]["displaced"]) == ("2,9", found[1]["displaced"])
     assert "offline" not in found[3]
     assert found[3]["sharedPool"] == "0,4-15"
-
-
-def test_a_later_step_says_what_is_offline_still() -> None:
-    found = steps({"offline": "2"}, admit("a", "3"))
-    assert found[1]["offline"] == "2"
-    assert found[1]["containers"]["app"]["cpus"] == "1,3-4"
 
 
 @pytest.mark.parametrize(
@@ -175,14 +167,6 @@ def test_a_plan_shows_who_stands_in() -> None:
     assert [str(row.cpus) for row in plan_rows(plan, wide=True)] == ["1,3-4"]
 
 
-def test_what_a_pod_that_ends_gives_back_stands_in() -> None:
-    asked = question({"db": 3, "cache": 4}, {"web": 7}, "2")
-    assert [cpus_of(one) for one in started_plan(asked).answers[:2]] == ["1-3", "4-7"]
-    db, _, web = started_plan(replace(asked, leaving={"web": ("cache",)})).answers
-    assert cpus_of(db) == "1,3-4"
-    assert cpus_of(web) == "8-14"
-
-
 def test_what_an_evicted_pod_gives_back_stands_in_before_a_replica_has_it() -> None:
     kubelet = planned({"db": 3, "cache": 4}, {}, "2").kubelet
     assert str(CPUSet(kubelet.without(["cache"]).node.cpu.assignments["db"]["app"])) == "1,3-4"
@@ -203,16 +187,6 @@ def test_an_explanation_says_what_was_lost_and_what_cannot_be_had() -> None:
     told = [[line.text for line in story_lines(explain(plan, one.pod), topology)] for one in plan.answers]
     assert [len([line for line in lines if "offline" in line]) for lines in told] == [1, 0, 1]
     assert told[2][-1] == "CPU 9 is offline"
-
-
-def test_a_picture_has_offline_cpus_at_their_places() -> None:
-    plan = planned({"db": 3, "cache": 4}, {}, "2,9")
-    view = plan_view(plan)
-    uses = {cpu.cpu: cpu.use for cpu in view.cpus()}
-    assert (uses[2], uses[9], uses[1]) == (CPUUse.BROKEN, CPUUse.OFFLINE, CPUUse.EXCLUSIVE)
-    assert not any(box.is_offline() for box in view.boxes)
-    assert next(entry.count for entry in view.legend if entry.use is CPUUse.BROKEN) == 1
-    assert any(line.startswith("default/db/app has CPUs 1-3, of which CPU 2 is offline") for line in view.caption)
 
 
 def test_a_plan_without_the_extension_refuses() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from tests.values import not_none
 from mooring.documents.machine import ArchivePart, NodeArchiveDocument, UnreadFile
 from mooring.engine.core.errors import InputError
 from mooring.engine.releases.config_fields import CHECKED_FIELDS
-from mooring.inputs.archive.collect import ClusterAnswers, CollectRequest, collect
+from mooring.inputs.archive.collect import CollectRequest, collect
 from mooring.inputs.archive.reader import NodeArchive, about_of, open_node
 from mooring.inputs.archive.reduction import anonymous_pods, pod_list, reduced_configuration, reduced_pods
 from mooring.inputs.configuration.kubelet_config import KNOWN, READ, kubelet_config
@@ -40,8 +40,6 @@ FILES = {
 }
 POD = {"kind": "Pod", "metadata": {"name": "a", "uid": "u"}, "spec": {"containers": [{"name": "c"}]}}
 CONFIG = Document({"kind": "KubeletConfiguration", "cpuManagerPolicy": "static"}, "k.yaml", 1, 1)
-
-GOOD = to_builtins(NodeArchiveDocument())
 
 
 def tree(**more: str) -> Tree:
@@ -84,22 +82,6 @@ def test_what_an_archive_lacks_is_a_warning_unless_it_is_given_besides(tmp_path:
     ]
     rest = node.findings(["configuration", "pods"])
     assert [finding.message for finding in rest] == [told[1].message]
-
-
-def test_an_unpacked_archive_is_as_good(tmp_path: Path) -> None:
-    for path, data in collect(tree(), CollectRequest(config=[*sources_of([CONFIG])])).files.items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_bytes(data)
-    assert open_node(str(tmp_path)).configuration() is not None
-
-
-def test_the_running_kubelets_own_answer_comes_first() -> None:
-    told = ClusterAnswers(
-        configz={"kubeletconfig": {"maxPods": 7, "tlsCertFile": "x"}}, pods={"kind": "List", "items": [POD]}
-    )
-    collection = collect(tree(), CollectRequest(cluster=told, flags=KubeletFlags(fields={"maxPods": 9})))
-    assert json.loads(collection.files["kubelet/config.json"])["maxPods"] == 7
-    assert {part.name: part.origin for part in collection.about.parts}["pods"] == "kubectl"
 
 
 def test_drop_ins_of_a_kubelet_are_merged_in_the_order_of_their_names() -> None:
@@ -234,14 +216,6 @@ def annotated(annotations: dict[str, str]) -> dict[str, Any]:
     return reduced
 
 
-def bare(name: str, status: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
-    return {"kind": "Pod", "metadata": {"name": name}, "spec": spec, "status": status or {}}
-
-
-def named(pods: Sequence[dict[str, Any]]) -> list[str]:
-    return [one["metadata"]["name"] for one in pods]
-
-
 def test_a_reduced_pod_is_the_same_pod() -> None:
     (reduced,) = reduced_pods([POD_REDUCTION])
     whole = {**POD_REDUCTION, "metadata": {**POD_REDUCTION["metadata"], "annotations": {}}}
@@ -281,18 +255,6 @@ def test_the_groups_of_pods_that_are_spread_get_made_up_names() -> None:
     assert found[0].keys() == {"mooring/spread-group", "mooring/core-kind"}
     assert found[3] == {}
     assert not {"shop", "bank"} & {one.get("mooring/spread-group") for one in found}
-
-
-def test_pods_stand_in_the_order_in_which_they_were_started_and_waiting_ones_last() -> None:
-    starts = {"c": None, "b": "2026-01-02T00:00:00Z", "a": "2026-01-03T00:00:00Z"}
-    listed = {"kind": "List", "items": [bare(name, {"startTime": start}) for name, start in starts.items()]}
-    assert named(reduced_pods([listed])) == ["b", "a", "c"]
-
-
-def test_workloads_are_no_pods_of_a_node() -> None:
-    template: dict[str, Any] = {"template": {"spec": {"containers": []}}}
-    workload = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "x"}, "spec": template}
-    assert reduced_pods([workload]) == []
 
 
 def test_something_else_than_a_container_is_refused() -> None:
@@ -373,11 +335,3 @@ def test_a_drop_in_merges_maps_and_replaces_lists() -> None:
     patch = {"featureGates": {"B": True}, "reservedMemory": [2], "port": None}
     merged = {"featureGates": {"A": True, "B": True}, "reservedMemory": [2], "maxPods": 1}
     assert merged_configuration(base, patch) == merged
-
-
-def test_pods_that_are_bound_to_another_node_are_left_out() -> None:
-    nodes = {"here": "n1", "elsewhere": "n2", "unbound": ""}
-    items = [bare(name, nodeName=node, containers=[{"name": "c"}]) for name, node in nodes.items()]
-    pods = {"kind": "List", "items": items}
-    assert named(reduced_pods([pods], "n1")) == ["here", "unbound"]
-    assert len(reduced_pods([pods])) == 3

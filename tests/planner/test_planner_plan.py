@@ -22,7 +22,7 @@ from mooring.engine.checkpoint.cpu_file import cpu_state_text
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Finding, Machine
-from mooring.engine.core.pod import Container, ContainerKind, Pod, PodResources, QoS
+from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.devicemanager.state import Device
@@ -117,21 +117,6 @@ def test_what_a_refused_pod_had_been_given_is_free_at_the_end() -> None:
     assert str(plan.answers[0].decision.containers["i"].cpus) == "1,17"
     assert str(plan.kubelet.node.shared_pool) == "0-31"
     assert plan.files == planned(SINGLE, []).files
-
-
-def test_state_without_a_given_pod_stays_and_is_named() -> None:
-    before = planned(STATIC, [pod("a", "4"), pod("b")])
-    plan = planned(STATIC, [pod("c", "3")], files=before.files)
-    assert [line for line in warnings(plan) if "hold entries of 2 pods" in line and "(a, b)" in line]
-    assert set(plan.kubelet.node.cpu.assignments) == {"a", "b", "c"}
-    assert cpus(plan) == cpus(planned(STATIC, [pod("a", "4"), pod("b"), pod("c", "3")]))[2:]
-
-
-def test_a_stranger_holds_its_memory_too() -> None:
-    before = planned(WITH_MEMORY, [pod("a", "1500m")])
-    plan = planned(WITH_MEMORY, [], files=before.files)
-    assert [line for line in warnings(plan) if "hold entries of 1 pod" in line and "(a)" in line]
-    assert plan.files == before.files
 
 
 @pytest.mark.parametrize(
@@ -236,17 +221,6 @@ def test_a_crash_of_the_kubelet_is_an_answer() -> None:
     assert "crash" in to_builtins(plan_document(plan))["pods"][-1]
 
 
-def test_devices_take_part_when_they_are_declared() -> None:
-    nics = {"example/nic": tuple(Device(f"nic-{number}", (3,)) for number in range(2))}
-    wanting = [wants(name, container("c", "2", example_nic="1")) for name in ("a", "b", "c")]
-    plan = planned(SINGLE, wanting, devices=nics)
-    assert cpus(plan) == ["12,28", "13,29", ""]
-    given = {"c": {"example/nic": {"ids": ["nic-0"], "numa": [[3]]}}}
-    assert to_builtins(plan_document(plan))["pods"][0]["devices"] == given
-    assert plan.answers[2].why == "Container c requests 1 NIC (example/nic), but none of 2 is free."
-    assert warnings(plan) == []
-
-
 def test_devices_of_a_refused_pod_are_free_at_the_end() -> None:
     nics = {"example/nic": (Device("nic-0", (0,)),)}
     plan = planned(SINGLE, [wants("a", container("c", "2", example_nic="1"), container("d", "9"))], devices=nics)
@@ -262,14 +236,6 @@ def test_resources_that_nobody_declares_are_named() -> None:
         "example/nic: 2 pods ask for this resource",
         "other/x: 2 pods ask for this resource",
     ]
-
-
-def test_neighbours_that_are_refused_for_the_same_reason_are_reported_together() -> None:
-    plan = planned(SINGLE, [pod("a"), *(pod(f"big-{number}", "40") for number in range(4)), pod("b")])
-    rows = [(row.pod, row.why) for row in plan_rows(plan, wide=False)]
-    assert [name for name, _ in rows] == ["ns/a", "ns/big-0", "ns/big-1 to ns/big-3 (3 pods)", "ns/b"]
-    assert rows[2][1] == "For the same reason as ns/big-0."
-    assert len(plan_rows(plan, wide=True)) == 6
 
 
 def test_findings_of_the_reading_come_first() -> None:
@@ -307,23 +273,9 @@ def test_a_plan_says_of_recorded_pods_what_a_replay_says() -> None:
     assert compared > 50
 
 
-def test_the_rows_of_a_pod_begin_with_what_it_holds_as_a_whole() -> None:
-    gates = {"PodLevelResources": True, "PodLevelResourceManagers": True}
-    config = replace(RESTRICTED, topology_manager_scope="pod", feature_gates=gates)
-    amounts = {"cpu": Quantity.parse("4"), "memory": Quantity.parse("1Gi")}
-    partitioned = replace(pod("a", "2"), resources=PodResources(amounts, amounts))
-    rows = plan_rows(planned(config, [partitioned]), wide=True)
-    assert [(row.holder, row.verdict, len(row.cpus)) for row in rows] == [
-        ("as a whole", "exclusive", 4),
-        ("c", "exclusive", 2),
-    ]
-    assert rows[1].cpus <= rows[0].cpus
-    assert [bool(row.why) for row in rows] == [True, False]
-
-
 def test_no_pod_runs_on_the_cpus_of_a_kubelet_that_would_not_start() -> None:
     view = plan_view(refused_plan(asked(replace(STATIC, reserved_system_cpus="900"), [])))
-    assert [entry.use for entry in view.legend] == [CPUUse.LEFT_OUT]
+    assert list(view.legend) == [CPUUse.LEFT_OUT]
 
 
 def test_a_plan_keeps_two_kubelets_however_many_pods_it_has() -> None:

@@ -143,12 +143,3 @@ def test_a_pod_without_anything_of_its_own_is_with_the_host() -> None:
     assert memory_isolation(after.settings, after.providers, pod, pod.containers[0]) is Isolation.HOST
     nothing: dict[str, list[Any]] = {"devices": [], "cpu_ids": [], "memory": [], "dynamic_resources": []}
     assert listed(after)["p"]["containers"] == [{"name": "c", **nothing}]
-
-
-def test_a_settled_node_has_taken_back_the_devices_of_refused_pods() -> None:
-    start = node().with_devices({"example/gpu": (Device("gpu-0", (0,)),)})
-    wanted = {**amounts(cpu="64", memory="64Mi"), "example/gpu": Quantity.parse("1")}
-    refused, decision = start.admit(wants(Container("main", requests=wanted, limits=wanted)))
-    assert not decision.admitted
-    assert refused.providers.devices.held
-    assert not refused.settled().providers.devices.held

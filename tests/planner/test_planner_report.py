@@ -7,30 +7,25 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.plans import refused_plan, started_plan
+from tests.plans import started_plan
 from tests.render.report_steps import cpu_states
 
-from mooring.answers.base.picture import devices_before, machine_devices, plan_view
+from mooring.answers.base.picture import devices_before, plan_view
 from mooring.answers.base.plan import Plan, Question
 from mooring.answers.base.pods import explain
-from mooring.answers.base.report import machine_report, report_of
+from mooring.answers.base.report import report_of
 from mooring.answers.base.rows import plan_rows
 from mooring.engine.core.config import KubeletConfig
-from mooring.engine.core.machine import Machine, PCIDevice
+from mooring.engine.core.machine import Machine
 from mooring.engine.core.pod import Pod
 from mooring.inputs.configuration.devices import offered_devices
 from mooring.inputs.configuration.node_configuration import load_config
 from mooring.inputs.machines.loader import load_machine
 from mooring.inputs.pods.pod_files import load_pods
-from mooring.views.console import plain
 from mooring.views.decision import DecisionPanel, DecisionView, Mark, decision_view
-from mooring.views.html import html_text
-from mooring.views.report import ReportCPU, ReportView
+from mooring.views.report import ReportView
 from mooring.views.svg.decision import decision_svg
-from mooring.views.svg.picture import svg_text
-from mooring.views.terminal import picture as picture_of
 from mooring.views.view import CPUUse, NodeView
-from mooring.views.wording import free_bytes
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 HUGE_PAGES = "sockets=2 numa=4 cores=64 threads=2 l3=16 memory=256Gi hugepages-2Mi=4096"
@@ -138,24 +133,6 @@ def test_running_pods_keep_what_the_files_say_until_they_are_asked() -> None:
     assert [pod.verdict for pod in report.pods] == ["runs already"] * 3
 
 
-def test_a_kubelet_that_does_not_start_is_reported_with_its_message() -> None:
-    asked = question("telco")
-    plan = refused_plan(replace(asked, config=replace(asked.config, reserved_system_cpus="")))
-    report = report_of(plan)
-    assert plan.refusal.message in report.refusal
-    assert len(report.steps) == 1
-    assert {pod.verdict for pod in report.pods} == {"not asked"}
-    assert all(pod.step is None for pod in report.pods)
-
-
-def test_a_machine_alone_has_one_step_and_its_distances() -> None:
-    report = machine_report(load_machine("epyc-7763-2s-nps4"))
-    assert set(cpu_states(report, 0).values()) == {ReportCPU(CPUUse.SHARED)}
-    assert [*report.distances] == [*range(8)]
-    assert report.distances[0] == (10, 12, 12, 12, 32, 32, 32, 32)
-    assert not report.accounted
-
-
 # Devices, init containers and hypothetical pods in the pictures of plans.
 
 
@@ -242,53 +219,6 @@ def test_eight_numa_nodes_stand_in_one_row(tmp_path: Path) -> None:
     picture = decision_svg(decided(planned(tmp_path, pod("one", 1)), 0))
     heights = re.findall(r'class="node-title" x="[^"]*" y="([^"]*)"[^>]*>NUMA [0-7]<', picture)
     assert len(heights) == 8 * len(set(heights))
-
-
-def test_a_device_is_drawn_with_its_owner_who_may_have_no_cpus(tmp_path: Path) -> None:
-    shared = pod("one", 1).replace("cpu: 4", "cpu: 500m")
-    plan = planned(tmp_path, shared + pod("two", 1, cpus=2), policy="none")
-    view = plan_view(plan)
-    found = {device.id: (device.state, device.owner) for device in view.devices}
-    owners = {owner.label: owner for owner in view.owners}
-    used = [("in use", "ai/one/main"), ("in use", "ai/two/main")]
-    assert sorted(found.values()) == [("free", ""), *used, ("unhealthy", "")]
-    assert not owners["ai/one/main"].cpus
-    assert owners["ai/two/main"].cpus
-    picture, text = svg_text(view), plain(picture_of(view, 120), 120)
-    held = next(id_ for id_, (_, owner) in found.items() if owner == "ai/one/main")
-    assert f"x.example/gpu {held} · " in picture
-    assert "in use by ai/one/main" in picture
-    assert f"{owners['ai/one/main'].mark}   x.example/gpu  {held}" in text
-    assert html_text(report_of(plan)).count('class="device"') == 2 * len(view.devices)
-
-
-def test_devices_of_the_pci_bus_are_those_that_compute_store_and_talk() -> None:
-    found = (
-        PCIDevice("0000:3b:00.0", "030200", "10de", "20b0", 1),
-        PCIDevice("0000:00:01.0", "060400", "8086", "1234", None),
-        PCIDevice("0000:5e:00.0", "020000", "15b3", "1017", None),
-    )
-    machine = load_machine("small-1s8")
-    views = machine_devices(type(machine)(machine.name, machine.info, machine.hardware, pci=found))
-    assert [(view.resource, view.address, view.numa, view.state) for view in views] == [
-        ("GPU", "0000:3b:00.0", (1,), "not offered to pods"),
-        ("NIC", "0000:5e:00.0", (), "not offered to pods"),
-    ]
-
-
-def test_free_memory_of_the_picture_is_what_the_memory_manager_can_still_give(tmp_path: Path) -> None:
-    """Huge pages take memory that the manager does not give as ordinary memory."""
-    (tmp_path / "kubelet.yaml").write_text(
-        "{apiVersion: kubelet.config.k8s.io/v1beta1, kind: KubeletConfiguration, cpuManagerPolicy: static, "
-        "reservedSystemCPUs: '0', memoryManagerPolicy: Static, topologyManagerPolicy: restricted, evictionHard: "
-        "{memory.available: 100Mi}, reservedMemory: [{numaNode: 0, limits: {memory: 100Mi}}]}",
-        encoding="utf-8",
-    )
-    (tmp_path / "pods.yaml").write_text(pod("one", 0), encoding="utf-8")
-    machine = "sockets=1 numa=2 cores=8 threads=2 memory=16Gi hugepages-2Mi=1024"
-    plan = started_plan(asked_of(machine, tmp_path / "kubelet.yaml", tmp_path / "pods.yaml"))
-    tables = {node: state.memory["memory"].free for node, state in plan.kubelet.node.memory.nodes.items()}
-    assert {node.id: free_bytes(node) for node in plan_view(plan).numa} == tables
 
 
 def alignment(machine: Machine, cpus: int) -> str:

@@ -99,12 +99,6 @@ def test_a_fraction_of_a_guaranteed_pod_grows_to_the_last_thousandth(policy: str
     assert [takes(*pods, name="web/c1", config=config, cpu=f"{one}m") for one in amounts] == [True, False, False, False]
 
 
-def test_a_fraction_that_the_kubelet_resizes_in_no_way_stays() -> None:
-    config = PINNED | {"featureGates": {}}
-    found = ask("web/c1", pod("web", "2", "1500m"), config=config, extensions=(), cpu="2700m")
-    assert (found.accepted, largest(found, "c1").milliCPUs) == (False, 1500)
-
-
 def test_the_largest_memory_is_taken_and_a_mebibyte_more_is_not() -> None:
     pods = pod("web", "4"), pod("other", "2", memory="8Gi")
     most = largest(ask("web", *pods, memory="2Gi")).memoryBytes
@@ -135,14 +129,6 @@ def test_each_refusal_has_code_and_words(
     assert all(one.after == one.before is not None for one in found.containers)
 
 
-def test_without_the_extension_the_gate_changes_amounts_and_no_cpus() -> None:
-    found = ask("web", pod("web", "4"), extensions=(), cpu="6")
-    (web,) = found.containers
-    assert (web.asks.cpu, web.after) == ("6", web.before)
-    (extended,) = ask("web", pod("web", "4"), cpu="6").containers
-    assert extended.after != extended.before
-
-
 def test_several_containers_are_named() -> None:
     web = pod("web", "2", "4")
     found = ask("web", web, cpu="c0=4 c1=5")
@@ -151,13 +137,6 @@ def test_several_containers_are_named() -> None:
     assert "the pod has 2 containers" in ask("web", web, cpu="4", code=2)
     assert "has no container 'c9'" in ask("web", web, cpu="c9=4", code=2)
     assert "given twice" in ask("web/c1", web, cpu="6 c1=7", code=2)
-
-
-def test_a_pod_that_does_not_run_cannot_be_resized() -> None:
-    found = ask("big", pod("web", "2"), pod("big", "40"), cpu="2")
-    assert (found.accepted, found.runs, bool(found.notRunning)) == (False, False, True)
-    refused = ask("web", pod("web", "2"), config=ALIGNED | {"reservedSystemCPUs": "99"}, cpu="3")
-    assert (refused.accepted, refused.runs, refused.notRunning, bool(refused.startError)) == (False, False, "", True)
 
 
 def test_the_limit_follows_where_it_is_the_request_and_stays_elsewhere() -> None:
@@ -178,12 +157,6 @@ def test_a_resize_cannot_change_the_class() -> None:
     web = pod_from_object(pod("web", "2"), source="x")
     with pytest.raises(InputError, match="QoS class"):
         resized_pod(web, Resizing(web.uid, {"c0": Amounts({"cpu": Quantity.parse("1")})}), PodGates())
-
-
-def test_a_name_that_means_nobody_is_bad_input() -> None:
-    assert "there is no pod 'nobody'" in ask("nobody", pod("web", "2"), cpu="3", code=2)
-    assert "there are 2 pods" in ask("", pod("web", "2"), pod("other", "2"), cpu="3", code=2)
-    assert ask("", pod("web", "2"), cpu="3").accepted
 
 
 def test_advice_about_a_refused_resize_was_run() -> None:

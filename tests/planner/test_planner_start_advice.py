@@ -244,13 +244,6 @@ def test_a_group_of_uneven_nodes_crashes_the_kubelet() -> None:
     )
 
 
-def test_a_pod_that_asks_for_pages_of_which_some_node_knows_nothing_crashes_the_kubelet() -> None:
-    plan = started_plan(question(uneven(), {}, Pod.of("u", 1, "1Gi", {"hugepages-2Mi": "2Mi"})))
-    (answer,) = plan.answers
-    assert "NUMA node 1 does not list hugepages-2Mi" in answer.crash
-    assert not plan.is_yes
-
-
 def test_a_node_with_more_reserved_than_it_has_is_reported_and_the_kubelet_goes_on() -> None:
     first, second = machine().topology
     info = replace(machine(), topology=(first, replace(second, memory=0)))
@@ -287,15 +280,6 @@ def versions(*texts: str) -> list[KubeletVersion]:
 def test_a_known_release_is_decided_as_itself_without_a_word(version: str, name: str) -> None:
     chosen = chosen_release(versions(version))
     assert (chosen.release.name, chosen.findings) == (name, ())
-
-
-@pytest.mark.parametrize("version", ["v1.99.0", "v0.0.0-master", "nonsense"])
-def test_what_is_not_known_is_decided_as_the_newest_with_one_warning(version: str) -> None:
-    chosen = chosen_release(versions(version))
-    (finding,) = chosen.findings
-    assert (chosen.release, finding.code, finding.severity) == (NEWEST, "MOOR-580", "warning")
-    assert version in finding.subject
-    assert NEWEST.tag in finding.message
 
 
 def test_the_first_known_version_decides_and_without_any_the_newest() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Hardware, HardwareCPU, HardwareNode, Machine
-from mooring.engine.core.machineinfo import Cache, Core, CPUKind, MachineInfo, NUMANode
+from mooring.engine.core.machineinfo import CPUKind, MachineInfo
+from mooring.inputs.machines.compact import parse_compact
 from mooring.views.build import CPUOwner, Pools, build_view
 from mooring.views.view import MemoryUse, NodeView, RejectedPod
 
@@ -48,41 +49,17 @@ class SampleShape:
 
 
 def regular(shape: SampleShape, name: str = "sample") -> Machine:
-    """Return a machine of ``shape`` as cAdvisor tells it; siblings are numbered half a machine apart, as on x86.
+    """Return a machine of ``shape`` as cAdvisor tells it.
 
     >>> regular(SampleShape(sockets=2, cores=4)).info.num_cores
     16
     """
-    with_cpus = shape.sockets * shape.nodes
-    homes = [node // shape.nodes for node in range(with_cpus)]
-    homes += [socket for socket in range(shape.sockets) for _ in range(shape.memory_only)]
-    nodes = tuple(
-        NUMANode(
-            node_id=node,
-            memory=shape.node_memory,
-            cores=_cores(shape, node) if node < with_cpus else (),
-            distances=tuple(
-                10 if other == node else 12 if homes[other] == homes[node] else 32 for other in range(len(homes))
-            ),
-        )
-        for node in range(len(homes))
-    )
-    total = with_cpus * shape.caches * shape.cores * shape.threads
-    return Machine(name, MachineInfo(total, shape.sockets, shape.node_memory * len(homes), nodes))
-
-
-def _cores(shape: SampleShape, node: int) -> tuple[Core, ...]:
-    per_node = shape.caches * shape.cores
-    total = shape.sockets * shape.nodes * per_node
-    return tuple(
-        Core(
-            core_id=number,
-            thread_ids=tuple(number + total * thread for thread in range(shape.threads)),
-            socket_id=node // shape.nodes,
-            uncore_caches=(Cache(number // shape.cores, 32 << 20, "Unified", 3),),
-        )
-        for number in range(node * per_node, (node + 1) * per_node)
-    )
+    nodes = shape.sockets * shape.nodes
+    caches, cpuless = nodes * shape.caches, shape.sockets * shape.memory_only
+    text = f"sockets={shape.sockets} numa={nodes} l3={caches} cores={caches * shape.cores} threads={shape.threads}"
+    info = parse_compact(f"{text} cpuless={cpuless}" if cpuless else text).info
+    topology = tuple(replace(node, memory=shape.node_memory) for node in info.topology)
+    return Machine(name, replace(info, memory_capacity=shape.node_memory * len(topology), topology=topology))
 
 
 def hybrid(name: str = "hybrid") -> Machine:

@@ -411,6 +411,16 @@ def test_a_state_with_other_numa_nodes_than_its_facts_is_refused_with_the_cause(
     assert restored(kind, state, {}) == "its memory manager has NUMA nodes 0, 1, its facts 0, 2"
 
 
+def test_a_state_with_a_cpu_that_no_machine_can_have_is_refused_with_the_cause() -> None:
+    facts = replace(FACTS, mooring=MooringConfig(extensions=frozenset({CPU_HOTPLUG})))
+    state = state_of_node(facts, started(facts))
+    cpu = json.loads(json.loads(state.files.cpu or "")["data"])
+    text = json.dumps({**cpu, "defaultCpuSet": "99999"}, separators=(",", ":"))
+    sealed = json.dumps({**json.loads(state.files.cpu or ""), "data": text, "dataChecksum": data_checksum(text)})
+    found = restored(usable("digest", facts), replace(state, files=replace(state.files, cpu=sealed)), {})
+    assert found == "its CPU manager has CPU 99999, a machine at most 8192 CPUs"
+
+
 def test_where_the_engine_fails_about_one_node_every_other_is_filtered_scored_and_bound(
     extender: Extender, said: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -26,6 +27,9 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Container, ContainerKind, Pod, ResourceList
 from mooring.engine.devicemanager.state import Device
 from mooring.service import podresources
+
+_Held = Mapping[str, Mapping[str, tuple[Device, ...]]]
+"""Container -> resource -> devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,14 @@ class WantedDevices:
     def __str__(self) -> str:
         what = f"claim {self.claim}" if self.claim else f"{self.count} {self.name}"
         return f"{what} of {self.container}" if self.container else self.name
+
+    def is_told(self, held: _Held, claims: Collection[str]) -> bool:
+        """Tell whether they are among what containers hold, and the claims whose devices are reported."""
+        if self.claim:
+            return self.claim in claims
+        if self.container:
+            return len(held.get(self.container, {}).get(self.name, ())) >= self.count
+        return any(self.name in resources for resources in held.values())
 
 
 def wanted_of(pod: Pod) -> list[WantedDevices]:
@@ -81,9 +93,6 @@ def _plain(amounts: ResourceList) -> ResourceList:
     return {name: amount for name, amount in amounts.items() if not is_extended(name)}
 
 
-_Held = Mapping[str, Mapping[str, tuple[Device, ...]]]
-
-
 def with_init_containers(
     pod: Pod, held: _Held, claimed: Mapping[str, AbstractSet[tuple[str, str]]], socket: Path
 ) -> _Held:
@@ -102,7 +111,11 @@ def with_init_containers(
     for resources in held.values():
         for resource, devices in resources.items():
             known.setdefault(resource, {}).update({device.id: device for device in devices})
-    recorded = _recorded(pod.uid, socket) if any(_limits(one) for one in ending) else {}
+    recorded: dict[tuple[str, str], tuple[Device, ...]] = {}
+    if any(_limits(one) for one in ending):
+        with suppress(InputError):
+            record = device_record(read_device_file(socket.parent.parent))
+            recorded = {(one.container, one.resource): one.devices for one in record.held if one.uid == pod.uid}
     found = {**held}
     for one in ending:
         mine = {
@@ -121,15 +134,6 @@ def with_init_containers(
 
 def _limits(container: Container) -> dict[str, int]:
     return {name: amount.units for name, amount in sorted(container.limits.items()) if is_extended(name)}
-
-
-def _recorded(uid: str, socket: Path) -> dict[tuple[str, str], tuple[Device, ...]]:
-    """Return the devices of a pod in the kubelet's record, by container and resource; none where it cannot be read."""
-    try:
-        record = device_record(read_device_file(socket.parent.parent))
-    except InputError:
-        return {}
-    return {(one.container, one.resource): one.devices for one in record.held if one.uid == uid}
 
 
 SHARE: Final = 0.5
@@ -286,7 +290,7 @@ class DeviceLookup:
         held = {one.name: self._held(one, health=health) for one in told.containers}
         claims = {device.claim for one in told.containers for device in one.dynamic}
         drivers = [device.driver for one in told.containers for device in one.dynamic if self._device(device) is None]
-        lacking = [one for one in wanted if _is_lacking(one, held, claims)]
+        lacking = [one for one in wanted if not one.is_told(held, claims)]
         words = [
             *(str(one) for one in lacking),
             *(f"the slice of {driver} with its device" for driver in dict.fromkeys(drivers)),
@@ -323,13 +327,3 @@ def claimed_of(told: podresources.ListedPod) -> dict[str, frozenset[tuple[str, s
 
 def _nothing(why: str, missing: Iterable[str]) -> DevicesFound:
     return DevicesFound({}, why, tuple(dict.fromkeys(missing)))
-
-
-def _is_lacking(
-    wanted: WantedDevices, held: Mapping[str, Mapping[str, tuple[Device, ...]]], claims: Collection[str]
-) -> bool:
-    if wanted.claim:
-        return wanted.claim not in claims
-    if wanted.container:
-        return len(held.get(wanted.container, {}).get(wanted.name, ())) < wanted.count
-    return not any(wanted.name in resources for resources in held.values())

@@ -57,8 +57,19 @@ class JournalFile:
             InputError: that fails. The file holds the record before, or this one.
         """
         data = text.encode(errors="surrogateescape") + _END
-        if not self._write_in_place(data):
-            self._replace(data)
+        if self._write_in_place(data):
+            return
+        # A file with this record in both slots, with room for growth
+        self._slot_size = 0
+        room = max(len(data), min(len(data) * 3 // 2, checkpoint.SIZE_LIMIT // 2))
+        size = -(-room // _STEP) * _STEP
+        # Written now, not only reserved: a write in place then changes nothing that the file system keeps of the file.
+        whole = data.ljust(size, _END) * 2
+        checkpoint.write_atomically(self._path, whole.decode(errors="surrogateescape"))
+        with suppress(OSError):
+            found = self._path.lstat()
+            self._made = found.st_dev, found.st_ino, found.st_size
+            self._slot_size, self._next = size, 0
 
     def seal(self, text: str) -> None:
         """Replace the file by a record alone. Raises InputError as :meth:`write`."""
@@ -90,19 +101,6 @@ class JournalFile:
             return False
         self._next = 1 - self._next
         return True
-
-    def _replace(self, data: bytes) -> None:
-        """Make a file with this record in both slots, with room for growth."""
-        self._slot_size = 0
-        room = max(len(data), min(len(data) * 3 // 2, checkpoint.SIZE_LIMIT // 2))
-        size = -(-room // _STEP) * _STEP
-        # Written now, not only reserved: a write in place then changes nothing that the file system keeps of the file.
-        whole = data.ljust(size, _END) * 2
-        checkpoint.write_atomically(self._path, whole.decode(errors="surrogateescape"))
-        with suppress(OSError):
-            found = self._path.lstat()
-            self._made = found.st_dev, found.st_ino, found.st_size
-            self._slot_size, self._next = size, 0
 
 
 JOURNAL_FILE = "journal.json"

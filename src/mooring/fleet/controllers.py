@@ -252,8 +252,9 @@ class Operations:
         if isinstance(event, PodResize):
             self._resize(event)
             return
-        node = self._nodes.places[event.node]
-        if bool(self._nodes.table.present[node]) is (event.change is NodeAction.ADD):
+        node = self._nodes.places.get(event.node)
+        # A search for the smallest group tries some without the node of an event.
+        if node is None or bool(self._nodes.table.present[node]) is (event.change is NodeAction.ADD):
             return
         self._change(node, event.change)
         self._simulation.fill(node)

@@ -29,6 +29,8 @@ _MEMORY_STATIC = "Static"
 _KIND_SIZE: Final = 16_000
 _CORE_SIZE: Final = 300
 """Bytes of memory that facts take, and each of their cores: measured, rounded up."""
+_MOST_CPUS: Final = 8192
+"""As many as Linux can have."""
 _MOST_SPARE: Final = 64_000_000
 """Bytes of facts that are kept although no state refers to them."""
 
@@ -143,6 +145,10 @@ def started_on(kind: NodeKind, state: NodeState) -> Kubelet | str:
         return f"{type(error).__name__}: {error}"
     if isinstance(start, NotStarted):
         return start.refusal.message
+    cpu = start.node.cpu
+    highest = max(cpu.default, cpu.held, *cpu.pods.values()).bit_length() - 1
+    if highest >= _MOST_CPUS:
+        return f"its CPU manager has CPU {highest}, a machine at most {_MOST_CPUS} CPUs"
     counted, there = start.node.memory.nodes, {one.node_id for one in kind.facts.machine.topology}
     cells = {cell for one in counted.values() for cell in one.cells}
     if kind.settings.memory is not None and not (counted.keys() == there and cells <= there):

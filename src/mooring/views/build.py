@@ -20,7 +20,6 @@ from mooring.views.view import (
     NO_CPUS,
     CPUUse,
     CPUView,
-    LegendEntry,
     MemoryUse,
     NodeView,
     NUMAView,
@@ -125,7 +124,6 @@ def build_view(
     )
     strict = pools.shared is not None and not pools.reserved & pools.shared
     used = {use: CPUSet.from_ids(cpu for cpu, view in cpus.items() if view.use is use) for use in CPUUse}
-    legend = (LegendEntry(use, len(ids), ids, meaning(use, strict=strict)) for use, ids in used.items() if ids)
     boxes = boxes_with_devices((*boxes, offline_box(gone)) if gone else boxes, held)
     # What is unknown of the machine is left out.
     seen = places.by_cpu.values()
@@ -145,7 +143,7 @@ def build_view(
         numa=numa,
         owners=views,
         rejected=tuple(RejectedPod(clean(pod.name), clean(pod.reason), clean(pod.why)) for pod in rejected),
-        legend=tuple(legend),
+        legend={use: (ids, meaning(use, strict=strict)) for use, ids in used.items() if ids},
         caption=(*_how_to_read(places, cpus, held), *(clean(line) for line in caption)),
         devices=held,
     )

@@ -112,10 +112,10 @@ def picture(view: NodeView, width: int) -> RenderableType:
     table.add_column(justify="right", no_wrap=True)
     table.add_column()
     marks = [owner.mark for owner in view.owners]
-    for entry in view.legend:
-        sign = "…".join(dict.fromkeys((marks[0], marks[-1]))) if entry.use is CPUUse.EXCLUSIVE else MARKS[entry.use]
-        style = "" if entry.use is CPUUse.EXCLUSIVE else use_style(entry.use)
-        words = Text(entry.use.value), Text(plural(entry.count, "CPU")), Text(entry.meaning)
+    for use, (cpus, meaning) in view.legend.items():
+        sign = "…".join(dict.fromkeys((marks[0], marks[-1]))) if use is CPUUse.EXCLUSIVE else MARKS[use]
+        style = "" if use is CPUUse.EXCLUSIVE else use_style(use)
+        words = Text(use.value), Text(plural(len(cpus), "CPU")), Text(meaning)
         table.add_row(Text.assemble((f" {sign} ", STYLES[style])), *words)
     parts += ["", *caption, "", table]
     if view.owners:

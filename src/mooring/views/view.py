@@ -203,17 +203,6 @@ class RejectedPod:
 
 
 @dataclass(frozen=True, slots=True)
-class LegendEntry:
-    """One use of CPUs that occurs in the picture."""
-
-    use: CPUUse
-    count: int
-    cpus: CPUSet
-    meaning: str
-    """Plain words for readers new to the kubelet."""
-
-
-@dataclass(frozen=True, slots=True)
 class NodeView:
     """The whole picture."""
 
@@ -227,7 +216,8 @@ class NodeView:
     """Ascending ids."""
     owners: tuple[OwnerView, ...]
     rejected: tuple[RejectedPod, ...]
-    legend: tuple[LegendEntry, ...]
+    legend: Mapping[CPUUse, tuple[CPUSet, str]]
+    """The uses that occur: their CPUs, and what they mean, in plain words for readers new to the kubelet."""
     caption: tuple[str, ...]
     """Sentences that explain the picture."""
     devices: tuple[DeviceView, ...] = ()

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mooring.agent.nri import messages
 from mooring.agent.nri.connection import PLUGIN_CONNECTION, RUNTIME_CONNECTION, Connection
 from mooring.agent.nri.messages import (
     PLUGIN_SERVICE,
     ConfigureRequestMessage,
+    ConfigureResponseMessage,
     ContainerRequestMessage,
+    CreateContainerResponseMessage,
     NRIContainerMessage,
     PodSandboxMessage,
     RegisterPluginRequestMessage,
@@ -23,9 +24,11 @@ from mooring.agent.nri.messages import (
     StateChangeEventMessage,
     Status,
     SynchronizeRequestMessage,
+    SynchronizeResponseMessage,
     TTRPCClient,
     TTRPCServer,
     UpdateContainerRequestMessage,
+    UpdatesResponseMessage,
 )
 from mooring.agent.nri.methods import resources_from, resources_to
 from mooring.agent.nri.session import PluginOptions, Session
@@ -44,6 +47,14 @@ from mooring.agent.nri.types import (
 
 TIMEOUT = 60.0
 """Seconds after which a test gives up; nothing waits that long."""
+
+REPLIES: dict[str, Any] = {
+    "ConfigureResponse": ConfigureResponseMessage,
+    "CreateContainerResponse": CreateContainerResponseMessage,
+    "SynchronizeResponse": SynchronizeResponseMessage,
+    "UpdatesResponse": UpdatesResponseMessage,
+}
+"""What a plugin answers."""
 
 POD = PodSandbox("pod-1", "uid-1", "web", "default", cgroup_parent="/kubepods/poduid-1")
 CONTAINER = RuntimeContainer(
@@ -65,9 +76,7 @@ class RuntimeSide:
 
     def call(self, method: str, message: Any, reply: str = "UpdatesResponse", timeout: float = TIMEOUT) -> Any:
         payload = message if isinstance(message, bytes) else message.SerializeToString()
-        return getattr(messages, f"{reply}Message").FromString(
-            self._client.call(PLUGIN_SERVICE, method, payload, timeout)
-        )
+        return REPLIES[reply].FromString(self._client.call(PLUGIN_SERVICE, method, payload, timeout))
 
     def configure(self, runtime: Runtime = Runtime("containerd", "v2.4.2", "v0.12.3"), config: str = "") -> Any:  # noqa: B008 - a frozen value
         request = ConfigureRequestMessage(
@@ -92,10 +101,10 @@ class RuntimeSide:
         request = UpdateContainerRequestMessage(
             pod=pod_to(pod), container=container_to(container), linux_resources=resources_to(resources)
         )
-        return self.call("UpdateContainer", request, "UpdatesResponse")
+        return self.call("UpdateContainer", request)
 
     def stop(self, pod: PodSandbox = POD, container: RuntimeContainer = CONTAINER) -> Any:
-        return self.call("StopContainer", about(pod, container), "UpdatesResponse")
+        return self.call("StopContainer", about(pod, container))
 
     def state_change(self, event: int, pod: PodSandbox | None = POD, container: RuntimeContainer | None = None) -> None:
         request = StateChangeEventMessage(event=event)

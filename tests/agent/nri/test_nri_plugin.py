@@ -30,10 +30,18 @@ from tests.patience import until
 from tests.service.message_tables import build_messages
 from tests.values import not_none
 
-from mooring.agent.nri import messages, plugin, types
-from mooring.agent.nri.messages import NRIContainerMessage, TTRPCServer
+from mooring.agent.nri.messages import (
+    ConfigureRequestMessage,
+    ContainerRequestMessage,
+    NRIContainerMessage,
+    StateChangeEventMessage,
+    SynchronizeRequestMessage,
+    TTRPCServer,
+    UpdateContainerRequestMessage,
+)
 from mooring.agent.nri.methods import adjustment_to, container_from, pod_from, resources_from, resources_to, update_to
 from mooring.agent.nri.plugin import (
+    PATIENCE_SECONDS,
     StopSignal,
     connect_to,
     given_by,
@@ -42,6 +50,20 @@ from mooring.agent.nri.plugin import (
     update_by_synchronizing,
 )
 from mooring.agent.nri.session import PluginOptions, Session
+from mooring.agent.nri.types import (
+    CallTimeoutError,
+    ConnectionLostError,
+    ContainerAdjustment,
+    ContainerState,
+    ContainerUpdate,
+    Event,
+    LinuxResources,
+    MisuseError,
+    Mount,
+    PodSandbox,
+    RemoteError,
+    RuntimeContainer,
+)
 
 OPTIONS = PluginOptions(budget=TIMEOUT, call_timeout=TIMEOUT)
 
@@ -57,7 +79,7 @@ class Runtimes:
     def connect(self) -> socket.socket:
         if self._down:
             self._down -= 1
-            raise types.ConnectionLostError("cannot connect: Connection refused")
+            raise ConnectionLostError("cannot connect: Connection refused")
         ours, theirs = socket.socketpair()
         self.made.put(RuntimeSide(theirs, refuse_registration=self._refuse))
         return ours
@@ -106,7 +128,7 @@ def test_pauses_have_an_upper_limit() -> None:
 
 
 def test_a_runtime_that_is_silent_for_long_is_asked_and_kept_while_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plugin, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr("mooring.agent.nri.plugin.QUIET_SECONDS", 0.0)
     asked: queue.SimpleQueue[float | None] = queue.SimpleQueue()
     ping = Session.ping
 
@@ -118,7 +140,7 @@ def test_a_runtime_that_is_silent_for_long_is_asked_and_kept_while_it_answers(mo
     runtimes, stop = Runtimes(), StopSignal()
     thread, _, observer = running(runtimes, stop)
     runtime = runtimes.made.get(timeout=TIMEOUT)
-    assert [asked.get(timeout=TIMEOUT) for _ in range(3)] == [plugin.PATIENCE_SECONDS] * 3
+    assert [asked.get(timeout=TIMEOUT) for _ in range(3)] == [PATIENCE_SECONDS] * 3
     stop.set()
     thread.join(TIMEOUT)
     assert not thread.is_alive()
@@ -127,13 +149,13 @@ def test_a_runtime_that_is_silent_for_long_is_asked_and_kept_while_it_answers(mo
 
 
 def test_a_runtime_that_no_longer_answers_is_given_up_and_connected_to_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plugin, "QUIET_SECONDS", 0.0)
-    monkeypatch.setattr(plugin, "PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr("mooring.agent.nri.plugin.QUIET_SECONDS", 0.0)
+    monkeypatch.setattr("mooring.agent.nri.plugin.PATIENCE_SECONDS", 0.01)
     # Nobody answers a question that no runtime knows.
     monkeypatch.setattr(TTRPCServer, "refuse", lambda *_: None)
     runtimes, stop, observer = Runtimes(), StopSignal(), Listening()
     run_plugin(runtimes.connect, Pinning(), OPTIONS, observer, stop, wait=lambda _: stop.set())
-    assert [type(told[1]) for told in observer.told] == [types.CallTimeoutError]
+    assert [type(told[1]) for told in observer.told] == [CallTimeoutError]
     runtimes.made.get(timeout=TIMEOUT).close()
 
 
@@ -141,7 +163,7 @@ def test_a_refused_registration_is_reported_and_tried_again() -> None:
     stop, observer = StopSignal(), Listening()
     runtimes = Runtimes(refuse_registration="invalid plugin index")
     run_plugin(runtimes.connect, Pinning(), OPTIONS, observer, stop, wait=lambda _: stop.set())
-    assert [type(told[1]) for told in observer.told] == [types.RemoteError]
+    assert [type(told[1]) for told in observer.told] == [RemoteError]
     runtimes.made.get(timeout=TIMEOUT).close()
 
 
@@ -149,13 +171,13 @@ def test_a_plugin_connects_by_path(tmp_path: Path) -> None:
     path = tmp_path / "nri.sock"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
-        with pytest.raises(types.ConnectionLostError, match=r"nri.sock: Connection refused"):
+        with pytest.raises(ConnectionLostError, match=r"nri.sock: Connection refused"):
             connect_to(str(path))
         listener.listen()
         connect_to(str(path)).close()
-    with pytest.raises(types.ConnectionLostError, match=r"cannot connect to .*: No such file"):
+    with pytest.raises(ConnectionLostError, match=r"cannot connect to .*: No such file"):
         connect_to(str(tmp_path / "none"))
-    with pytest.raises(types.ConnectionLostError, match="cannot connect to"):
+    with pytest.raises(ConnectionLostError, match="cannot connect to"):
         connect_to(str(tmp_path / ("x" * 200)))
 
 
@@ -169,7 +191,7 @@ def test_a_plugin_that_a_runtime_starts_takes_socket_name_and_index_from_its_env
     answers: queue.SimpleQueue[int] = queue.SimpleQueue()
     asking = threading.Thread(target=lambda: answers.put(runtime.configure().events))
     asking.start()
-    with pytest.raises(types.MisuseError, match="a session without a handler answers nothing"):
+    with pytest.raises(MisuseError, match="a session without a handler answers nothing"):
         given.step(0)
     ended: queue.SimpleQueue[Exception] = queue.SimpleQueue()
     thread = threading.Thread(target=lambda: ended.put(run_given_plugin(given, Pinning(), OPTIONS, Listening())))
@@ -177,7 +199,7 @@ def test_a_plugin_that_a_runtime_starts_takes_socket_name_and_index_from_its_env
     assert answers.get(timeout=TIMEOUT) > 0
     asking.join(TIMEOUT)
     runtime.close()
-    assert isinstance(ended.get(timeout=TIMEOUT), types.ConnectionLostError)
+    assert isinstance(ended.get(timeout=TIMEOUT), ConnectionLostError)
     thread.join(TIMEOUT)
 
 
@@ -192,7 +214,7 @@ def test_a_plugin_that_needs_longer_than_the_runtime_waits_is_kept_and_gets_the_
     assert runtime.configure().events.bit_count() > 10
     assert runtime.synchronize([POD], more=True).more
     assert list(runtime.synchronize([], [CONTAINER]).update) == []
-    with pytest.raises(types.RemoteError, match="no answer to CreateContainer"):
+    with pytest.raises(RemoteError, match="no answer to CreateContainer"):
         runtime.create()
     handler, observer = Pinning(), Listening()
     thread = threading.Thread(target=run_given_plugin, args=(given, handler, OPTIONS, observer))
@@ -207,7 +229,7 @@ def test_a_plugin_that_needs_longer_than_the_runtime_waits_is_kept_and_gets_the_
 @pytest.mark.parametrize("number", ["x", "-1", "99999999999999999999", "1000000", "a file"])
 def test_a_socket_number_that_is_none_is_misuse(number: str, tmp_path: Path) -> None:
     assert given_by({}) is None
-    with (tmp_path / "file").open("w") as file, pytest.raises(types.MisuseError, match="is not a socket"):
+    with (tmp_path / "file").open("w") as file, pytest.raises(MisuseError, match="is not a socket"):
         given_by({"NRI_PLUGIN_SOCKET": str(os.dup(file.fileno())) if number == "a file" else number})
 
 
@@ -227,7 +249,7 @@ def test_updates_between_events_travel_as_the_answer_to_a_synchronize() -> None:
     thread.start()
     update_by_synchronizing(
         runtimes.connect,
-        lambda _, containers: [types.ContainerUpdate(found.id, types.LinuxResources(cpus="0")) for found in containers],
+        lambda _, containers: [ContainerUpdate(found.id, LinuxResources(cpus="0")) for found in containers],
         OPTIONS,
         linger=0.0,
     )
@@ -240,7 +262,7 @@ def test_a_runtime_that_never_synchronizes_is_given_up(monkeypatch: pytest.Monke
     runtimes = Runtimes()
     # The same time would count for the answer to the registration, which comes.
     monkeypatch.setattr(Session, "register", lambda _session: None)
-    with pytest.raises(types.ConnectionLostError, match=r"no Synchronize within 0.05 s"):
+    with pytest.raises(ConnectionLostError, match=r"no Synchronize within 0.05 s"):
         update_by_synchronizing(runtimes.connect, lambda *_: [], PluginOptions(call_timeout=0.05))
     runtimes.made.get(timeout=TIMEOUT).close()
 
@@ -250,40 +272,38 @@ def test_a_runtime_that_never_synchronizes_is_given_up(monkeypatch: pytest.Monke
 
 WIRE = Path(__file__).parent / "wire"
 REQUESTS = {
-    "nri-configure.json": "ConfigureRequest",
-    "nri-create-container-besteffort.json": "ContainerRequest",
-    "nri-create-container-guaranteed.json": "ContainerRequest",
-    "nri-run-pod-sandbox.json": "StateChangeEvent",
-    "nri-start-container.json": "StateChangeEvent",
-    "nri-stop-container.json": "ContainerRequest",
-    "nri-synchronize-after-plugin-restart.json": "SynchronizeRequest",
-    "nri-update-container-resize-cpu-up.json": "UpdateContainerRequest",
+    "nri-configure.json": ConfigureRequestMessage,
+    "nri-create-container-besteffort.json": ContainerRequestMessage,
+    "nri-create-container-guaranteed.json": ContainerRequestMessage,
+    "nri-run-pod-sandbox.json": StateChangeEventMessage,
+    "nri-start-container.json": StateChangeEventMessage,
+    "nri-stop-container.json": ContainerRequestMessage,
+    "nri-synchronize-after-plugin-restart.json": SynchronizeRequestMessage,
+    "nri-update-container-resize-cpu-up.json": UpdateContainerRequestMessage,
 }
 
 texts = st.text(max_size=12)
 maps = st.dictionaries(texts, texts, max_size=3)
 unsigned = st.none() | st.integers(0, 2**64 - 1)
 signed = st.none() | st.integers(-(2**63), 2**63 - 1)
-resources = st.builds(types.LinuxResources, texts, texts, unsigned, signed, unsigned, signed)
+resources = st.builds(LinuxResources, texts, texts, unsigned, signed, unsigned, signed)
 numbers = st.integers(0, 2**32 - 1)
-pods = st.builds(types.PodSandbox, *[texts] * 4, maps, maps, texts, texts, numbers, resources, resources)
-states = st.sampled_from(types.ContainerState)
-containers = st.builds(types.RuntimeContainer, *[texts] * 3, states, numbers, maps, maps, resources, texts)
+pods = st.builds(PodSandbox, *[texts] * 4, maps, maps, texts, texts, numbers, resources, resources)
+states = st.sampled_from(ContainerState)
+containers = st.builds(RuntimeContainer, *[texts] * 3, states, numbers, maps, maps, resources, texts)
 
 
 def numbered(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object with the numbers of its enums, which samples write as names."""
-    states = {f"CONTAINER_{one.name}": one.value for one in types.ContainerState}
-    numbers = {**states, **{one.name: one.value for one in types.Event}}
+    states = {f"CONTAINER_{one.name}": one.value for one in ContainerState}
+    numbers = {**states, **{one.name: one.value for one in Event}}
     return {name: numbers[value] if name in ("state", "event") else value for name, value in pairs}
 
 
 def request_of(name: str) -> Any:
     """Return the request of a sample, without the fields that the plugin never reads."""
     document = json.loads((WIRE / name).read_text(encoding="utf-8"), object_pairs_hook=numbered)
-    return json_format.ParseDict(
-        document["request"], getattr(messages, f"{REQUESTS[name]}Message")(), ignore_unknown_fields=True
-    )
+    return json_format.ParseDict(document["request"], REQUESTS[name](), ignore_unknown_fields=True)
 
 
 def again(message: Any) -> Any:
@@ -293,29 +313,29 @@ def again(message: Any) -> Any:
 @settings(deadline=None, max_examples=60)
 @given(pods, containers, st.booleans())
 def test_what_is_told_is_the_same_after_the_wire_but_for_a_uid_that_nobody_gave(
-    pod: types.PodSandbox, container: types.RuntimeContainer, ignore: bool
+    pod: PodSandbox, container: RuntimeContainer, ignore: bool
 ) -> None:
     assert pod_from(again(pod_to(pod))) == replace(pod, uid=pod.uid or pod.id)
     assert container_from(again(container_to(container))) == container
-    update = types.ContainerUpdate(container.id, container.resources, ignore)
+    update = ContainerUpdate(container.id, container.resources, ignore)
     assert update_from(again(update_to(update))) == update
 
 
 def test_what_is_not_set_is_absent_and_a_zero_is_present() -> None:
-    assert resources_to(types.LinuxResources()).SerializeToString() == b""
-    assert not resources_to(types.LinuxResources(cpus="1")).HasField("memory")
-    zero = again(resources_to(types.LinuxResources(quota=0, memory_limit=0)))
+    assert resources_to(LinuxResources()).SerializeToString() == b""
+    assert not resources_to(LinuxResources(cpus="1")).HasField("memory")
+    zero = again(resources_to(LinuxResources(quota=0, memory_limit=0)))
     assert zero.cpu.HasField("quota")
-    assert resources_from(zero) == types.LinuxResources(quota=0, memory_limit=0)
+    assert resources_from(zero) == LinuxResources(quota=0, memory_limit=0)
 
 
 def test_an_adjustment_carries_its_parts_and_nothing_else() -> None:
-    assert adjustment_to(types.ContainerAdjustment()).SerializeToString() == b""
+    assert adjustment_to(ContainerAdjustment()).SerializeToString() == b""
     message = adjustment_to(
-        types.ContainerAdjustment(
-            types.LinuxResources(cpus="2-3", mems="1", quota=-1),
+        ContainerAdjustment(
+            LinuxResources(cpus="2-3", mems="1", quota=-1),
             environment={"A": "1"},
-            mounts=[types.Mount("/etc/x", "/run/x")],
+            mounts=[Mount("/etc/x", "/run/x")],
             annotations={"k": "v"},
         )
     )
@@ -328,7 +348,7 @@ def test_an_adjustment_carries_its_parts_and_nothing_else() -> None:
 
 
 def test_a_state_of_a_later_release_is_unknown() -> None:
-    assert container_from(NRIContainerMessage(id="c", state=99)).state is types.ContainerState.UNKNOWN
+    assert container_from(NRIContainerMessage(id="c", state=99)).state is ContainerState.UNKNOWN
 
 
 def test_fields_of_a_later_release_are_skipped_and_kept() -> None:
@@ -345,13 +365,13 @@ def test_a_guaranteed_container_as_containerd_tells_it() -> None:
     assert (pod.name, pod.namespace) == ("guar", "default")
     assert pod.cgroup_parent == f"/mytest/kubepods/pod{pod.uid}"
     assert pod.labels["io.kubernetes.pod.uid"] == pod.uid
-    assert pod.pod_resources == types.LinuxResources(shares=1024, quota=100000, period=100000, memory_limit=64 << 20)
+    assert pod.pod_resources == LinuxResources(shares=1024, quota=100000, period=100000, memory_limit=64 << 20)
     # The CRI fills in zeros where nothing is set.
-    assert pod.overhead == types.LinuxResources(shares=0, quota=0, period=0, memory_limit=0)
+    assert pod.overhead == LinuxResources(shares=0, quota=0, period=0, memory_limit=0)
     assert container.pod_sandbox_id == pod.id
     assert container.name == "a"
-    assert (container.state, container.pid) == (types.ContainerState.UNKNOWN, 0)
-    assert container.resources == types.LinuxResources(shares=1024, quota=100000, period=100000, memory_limit=64 << 20)
+    assert (container.state, container.pid) == (ContainerState.UNKNOWN, 0)
+    assert container.resources == LinuxResources(shares=1024, quota=100000, period=100000, memory_limit=64 << 20)
     assert container.cgroups_path == f"{pod.cgroup_parent}/{container.id}"
 
 
@@ -366,5 +386,5 @@ def test_synchronize_tells_assignments_and_pids() -> None:
     found = [container_from(container) for container in message.containers]
     assert found
     assert {container.resources.cpus for container in found} == {"0", "1"}
-    assert all(container.state is types.ContainerState.RUNNING and container.pid for container in found)
+    assert all(container.state is ContainerState.RUNNING and container.pid for container in found)
     assert {container.pod_sandbox_id for container in found} <= {pod.id for pod in message.pods}

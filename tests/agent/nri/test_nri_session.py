@@ -13,9 +13,12 @@ from types import SimpleNamespace
 import pytest
 from tests.agent.nri.runtime_side import CONTAINER, POD, TIMEOUT, Pair, Pinning, RuntimeSide, about, make_pair
 
-from mooring.agent.nri import messages
 from mooring.agent.nri.connection import QUEUE_LIMIT, SEND_LIMIT
-from mooring.agent.nri.messages import ContainerRequestMessage, Status, UpdatePodSandboxRequestMessage
+from mooring.agent.nri.messages import (
+    ContainerRequestMessage,
+    Status,
+    UpdatePodSandboxRequestMessage,
+)
 from mooring.agent.nri.session import Deadlines, PluginOptions
 from mooring.agent.nri.types import (
     CallTimeoutError,
@@ -271,7 +274,7 @@ class Patient(queue.SimpleQueue[bytes | None]):
 
 
 def test_the_budget_stays_below_the_time_that_the_runtime_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages, "queue", SimpleNamespace(SimpleQueue=Patient, Empty=queue.Empty))
+    monkeypatch.setattr("mooring.agent.nri.messages.queue", SimpleNamespace(SimpleQueue=Patient, Empty=queue.Empty))
     pair = make_pair(Pinning(hold=threading.Event()), PluginOptions(budget=TIMEOUT))
     with pytest.raises(RemoteError, match="within 400 ms"):
         pair.runtime.create(timeout=0.5)

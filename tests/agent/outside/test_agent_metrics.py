@@ -18,11 +18,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.agent.outside.nodes import Told, busy, partitioned, pod, snapshot_of, started
 from tests.agent.process import PATIENCE, agent_in, begun
 from tests.agent.small_node import cpus
+from tests.cli.command import mooring
 from tests.patience import until
 from tests.service.recorded_log import RecordedLog
 
 from mooring.agent.adapter import SessionListener
-from mooring.agent.command import run_agent
 from mooring.agent.effects import AgentReport, Effect, Evict, ReportKind
 from mooring.agent.metrics import (
     LONGEST_PAUSE,
@@ -30,7 +30,6 @@ from mooring.agent.metrics import (
     health_pages,
 )
 from mooring.agent.nri.types import CallTimeoutError, ConnectionLostError, Runtime
-from mooring.agent.startup import AgentCommand
 from mooring.agent.state import Phase, Setting
 from mooring.agent.status import (
     NO_RUNTIME,
@@ -295,7 +294,7 @@ def run_with(monkeypatch: pytest.MonkeyPatch, agent: object, log: object = None)
     monkeypatch.setattr("mooring.agent.startup.read_startup", lambda _asked: beginning)
     monkeypatch.setattr("mooring.service.logs.open_log", lambda *_: (log, Lines(-1, lambda _count: None)))
     monkeypatch.setattr("mooring.agent.agent.Agent", agent)
-    run_agent(AgentCommand("agent.yaml"), {})
+    mooring("agent", "--config", "agent.yaml", code=0)
 
 
 def test_signals_before_the_agent_is_together_end_it_in_order(monkeypatch: pytest.MonkeyPatch) -> None:

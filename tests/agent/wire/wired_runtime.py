@@ -24,7 +24,12 @@ from tests.agent.process import AgentProcess
 from tests.agent.simulated_runtime import KilledError, Runtime
 from tests.agent.whole_agent import whole
 
-from mooring.agent.nri import messages
+from mooring.agent.nri.messages import (
+    ConfigureRequestMessage,
+    ContainerRequestMessage,
+    SynchronizeRequestMessage,
+    UpdateContainerRequestMessage,
+)
 from mooring.agent.nri.methods import EVENT_METHODS, resources_from, resources_to
 from mooring.agent.nri.types import (
     CallTimeoutError,
@@ -87,7 +92,7 @@ class Link:
                 raise KilledError
             threading.Event().wait(0.002)
         said = self.manners.introduction
-        message = messages.ConfigureRequestMessage(
+        message = ConfigureRequestMessage(
             runtime_name=said.name,
             runtime_version=said.version,
             NRI_version=said.nri_version,
@@ -103,7 +108,7 @@ class Link:
         parts = [things[start : start + size] for start in range(0, len(things), size)] or [[]]
         reply: Any = None
         for number, part in enumerate(parts):
-            message = messages.SynchronizeRequestMessage(
+            message = SynchronizeRequestMessage(
                 pods=[pod_to(one) for one in part if isinstance(one, PodSandbox)],
                 containers=[container_to(one) for one in part if isinstance(one, RuntimeContainer)],
                 more=number + 1 < len(parts),
@@ -121,7 +126,7 @@ class Link:
     def update_container(
         self, pod: PodSandbox, container: RuntimeContainer, resources: LinuxResources
     ) -> Sequence[ContainerUpdate]:
-        message = messages.UpdateContainerRequestMessage(
+        message = UpdateContainerRequestMessage(
             pod=pod_to(pod), container=container_to(container), linux_resources=resources_to(resources)
         )
         reply = self._call("UpdateContainer", message, "UpdatesResponse")
@@ -136,7 +141,7 @@ class Link:
         return [update_from(one) for one in reply.update]
 
     def state_change(self, event: Event, pod: PodSandbox | None, container: RuntimeContainer | None) -> None:
-        message = messages.ContainerRequestMessage()
+        message = ContainerRequestMessage()
         if pod is not None:
             message.pod.CopyFrom(pod_to(pod))
         if container is not None:

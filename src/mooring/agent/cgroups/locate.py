@@ -208,12 +208,14 @@ def has_processes(hierarchy: Hierarchy, folder: str) -> bool:
     """
     if hierarchy.version == 2:
         return "populated 1" in read(f"{folder}/cgroup.events").splitlines()
-    return bool(read(f"{folder}/cgroup.procs")) or any(_has_own(below) for below, _, _ in os.walk(folder))
-
-
-def _has_own(folder: str) -> bool:
-    try:
-        return bool(read(f"{folder}/cgroup.procs"))
-    except GroupError as error:
-        # One of several below may go while they are read.
-        return error.trouble is not CGroupTrouble.GONE
+    if read(f"{folder}/cgroup.procs"):
+        return True
+    for below, _, _ in os.walk(folder):
+        try:
+            if read(f"{below}/cgroup.procs"):
+                return True
+        except GroupError as error:
+            # One of several below may go while they are read.
+            if error.trouble is not CGroupTrouble.GONE:
+                return True
+    return False

@@ -11,7 +11,7 @@ pkg/adaptation (what a runtime makes of it).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from enum import Enum
@@ -281,6 +281,20 @@ def provisional(method: str, payload: bytes) -> bytes | None:
     return None
 
 
+_METHODS = frozenset(
+    {
+        "Configure",
+        "Synchronize",
+        "CreateContainer",
+        "UpdateContainer",
+        "StopContainer",
+        "StateChange",
+        "Shutdown",
+        "ValidateContainerAdjustment",
+    }
+)
+
+
 class Dispatcher:
     """Calls a handler; keeps what belongs to one connection: the parts of a split Synchronize."""
 
@@ -294,26 +308,14 @@ class Dispatcher:
         self._runtime: types.Runtime | None = None
         self.synchronized = False
         """Whether the answer to a whole Synchronize was delivered."""
-        self._methods: dict[str, Callable[[bytes], bytes]] = {
-            "Configure": self._configure,
-            "Synchronize": self._synchronize,
-            "CreateContainer": self._create_container,
-            "UpdateContainer": self._update_container,
-            "StopContainer": self._stop_container,
-            "StateChange": lambda payload: self._event("StateChange", payload),
-            "Shutdown": lambda _: b"",
-            # Not subscribed to. A runtime that asks nevertheless gets consent.
-            "ValidateContainerAdjustment": lambda _: b"",
-        }
 
     def answer(self, method: str, payload: bytes) -> PluginAnswer:
         """Return the answer to a request; whatever the handler raises becomes a refusal."""
-        call = self._methods.get(method)
-        if call is None and method not in EVENT_METHODS:
+        if method not in _METHODS and method not in EVENT_METHODS:
             # The code by which a runtime knows to fall back to StateChange.
             return messages.Status.UNIMPLEMENTED, f"method {method}"
         try:
-            return call(payload) if call is not None else self._event(method, payload)
+            return self._reply(method, payload)
         except types.RefusalError as refusal:
             return messages.Status.UNKNOWN, str(refusal)
         except UnreadableError as error:
@@ -330,6 +332,37 @@ class Dispatcher:
             self.synchronized = True
             self._observer.synchronized(len(self._pods), len(self._containers))
             self._pods, self._containers, self._complete = [], [], False
+
+    def _reply(self, method: str, payload: bytes) -> bytes:
+        match method:
+            case "Configure":
+                return self._configure(payload)
+            case "Synchronize":
+                return self._synchronize(payload)
+            case "CreateContainer":
+                asked = parse(messages.ContainerRequestMessage, payload)
+                adjustment, updates = self._handler.create_container(
+                    pod_from(asked.pod), container_from(asked.container)
+                )
+                created = messages.CreateContainerResponseMessage(adjust=adjustment_to(adjustment))
+                created.update.extend(map(update_to, updates))
+                return created.SerializeToString()
+            case "UpdateContainer":
+                wanted = parse(messages.UpdateContainerRequestMessage, payload)
+                pod, container = pod_from(wanted.pod), container_from(wanted.container)
+                updates = self._handler.update_container(pod, container, resources_from(wanted.linux_resources))
+                return messages.UpdatesResponseMessage(update=map(update_to, updates)).SerializeToString()
+            case "StopContainer":
+                asked = parse(messages.ContainerRequestMessage, payload)
+                updates = self._handler.stop_container(pod_from(asked.pod), container_from(asked.container))
+                return messages.UpdatesResponseMessage(update=map(update_to, updates)).SerializeToString()
+            case "Shutdown" | "ValidateContainerAdjustment":
+                # Of these the second is not subscribed to: a runtime that asks nevertheless gets consent.
+                return b""
+        event, changed_pod, changed = event_of(method, payload)
+        if event is not None and not (method == "StateChange" and event in _REQUESTED):
+            self._handler.state_change(event, changed_pod, changed)
+        return b""
 
     def _configure(self, payload: bytes) -> bytes:
         message = parse(messages.ConfigureRequestMessage, payload)
@@ -360,28 +393,3 @@ class Dispatcher:
         self._complete = True
         updates = self._handler.synchronize(self._pods, self._containers)
         return messages.SynchronizeResponseMessage(update=map(update_to, updates)).SerializeToString()
-
-    def _create_container(self, payload: bytes) -> bytes:
-        message = parse(messages.ContainerRequestMessage, payload)
-        adjustment, updates = self._handler.create_container(pod_from(message.pod), container_from(message.container))
-        reply = messages.CreateContainerResponseMessage(
-            adjust=adjustment_to(adjustment), update=map(update_to, updates)
-        )
-        return reply.SerializeToString()
-
-    def _update_container(self, payload: bytes) -> bytes:
-        message = parse(messages.UpdateContainerRequestMessage, payload)
-        pod, container = pod_from(message.pod), container_from(message.container)
-        updates = self._handler.update_container(pod, container, resources_from(message.linux_resources))
-        return messages.UpdatesResponseMessage(update=map(update_to, updates)).SerializeToString()
-
-    def _stop_container(self, payload: bytes) -> bytes:
-        message = parse(messages.ContainerRequestMessage, payload)
-        updates = self._handler.stop_container(pod_from(message.pod), container_from(message.container))
-        return messages.UpdatesResponseMessage(update=map(update_to, updates)).SerializeToString()
-
-    def _event(self, method: str, payload: bytes) -> bytes:
-        event, pod, container = event_of(method, payload)
-        if event is not None and not (method == "StateChange" and event in _REQUESTED):
-            self._handler.state_change(event, pod, container)
-        return b""

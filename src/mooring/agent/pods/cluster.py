@@ -102,16 +102,6 @@ class StaticPods:
 
     def _looked_up(self, sandbox: PodSandbox) -> Pod | None:
         """Return the pod of a sandbox that the files describe, and remember it."""
-        found = self._find(sandbox)
-        # A uid that a manifest gives itself stays when the manifest changes.
-        if found is None or any(pod is not None and pod.uid == sandbox.uid for _, pod in self._files.values()):
-            return found
-        self._known[sandbox.uid] = found
-        if len(self._known) > MOST_REMEMBERED:
-            self._known.popitem(last=False)
-        return found
-
-    def _find(self, sandbox: PodSandbox) -> Pod | None:
         if not sandbox.name.endswith(self._suffix):
             return None
         key = (sandbox.namespace or "default", sandbox.name.removesuffix(self._suffix))
@@ -125,7 +115,13 @@ class StaticPods:
         # What the kubelet adds when it reads the manifest, so that the pod is not taken for one of the API server.
         added = {key: text for key, text in sandbox.annotations.items() if key in (CONFIG_SOURCE, CONFIG_HASH)}
         annotations = {**found[0].annotations, **added}
-        return replace(found[0], uid=sandbox.uid, name=sandbox.name, annotations=annotations)
+        pod = replace(found[0], uid=sandbox.uid, name=sandbox.name, annotations=annotations)
+        # A uid that a manifest gives itself stays when the manifest changes.
+        if all(one is None or one.uid != sandbox.uid for _, one in self._files.values()):
+            self._known[sandbox.uid] = pod
+            if len(self._known) > MOST_REMEMBERED:
+                self._known.popitem(last=False)
+        return pod
 
     def _scan(self) -> None:
         seen: dict[Path, _Signature] = {}
@@ -147,16 +143,14 @@ class StaticPods:
             del self._files[file]
         for file, signature in seen.items():
             before = self._files.get(file)
-            if before is None or before[0] != signature:
-                self._files[file] = signature, self._read(file)
-
-    def _read(self, file: Path) -> Pod | None:
-        try:
-            return self._pod_in(file)
-        except (InputError, OSError, ValueError) as error:
-            problem = str(error) if isinstance(error, InputError) else open_problem(error)
-            self._report(Finding("warning", shown(file), f"no static pod is read from it: {problem}"))
-            return None
+            if before is not None and before[0] == signature:
+                continue
+            self._files[file] = signature, None
+            try:
+                self._files[file] = signature, self._pod_in(file)
+            except (InputError, OSError, ValueError) as error:
+                problem = str(error) if isinstance(error, InputError) else open_problem(error)
+                self._report(Finding("warning", shown(file), f"no static pod is read from it: {problem}"))
 
     def _pod_in(self, file: Path) -> Pod:
         with file.open("rb") as stream:

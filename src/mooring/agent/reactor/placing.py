@@ -57,10 +57,18 @@ def place(
     """
     known = state.kubelet.node.active.get(pod.uid)
     if known is not None:
-        pod = _grown(state.kubelet, known, pod) if container in _names(pod) else known
+        names = _names(known)
+        if container not in _names(pod):
+            pod = known
+        elif resizes(state.kubelet):
+            pod = with_granted(pod, known)
+        if not {*names} <= {*_names(pod)}:
+            # The order of what was decided stays.
+            others = tuple(one for one in pod.containers if one.name not in names)
+            pod = replace(pod, containers=known.containers + others)
         if can_be_placed_anew(state, pod.uid, devices):
             state = without_pod(state, pod.uid, observer)
-        elif container in _names(known) or container not in _names(pod):
+        elif container in names or container not in _names(pod):
             return Placed(with_devices(state, pod.uid, devices))
     node = state.kubelet.node
     if opted_out(state, pod):
@@ -234,15 +242,6 @@ def _admitted(state: AgentState, kubelet: Kubelet, uid: str) -> AgentState:
 def _with_active(kubelet: Kubelet, pod: Pod) -> Kubelet:
     node = kubelet.node
     return replace(kubelet, node=replace(node, active={**node.active, pod.uid: pod}))
-
-
-def _grown(kubelet: Kubelet, known: Pod, pod: Pod) -> Pod:
-    """Return the pod with the containers of both; the order of what was decided stays, and so do granted sizes."""
-    names = _names(known)
-    pod = with_granted(pod, known) if resizes(kubelet) else pod
-    if set(names) <= set(_names(pod)):
-        return pod
-    return replace(pod, containers=known.containers + tuple(one for one in pod.containers if one.name not in names))
 
 
 def _names(pod: Pod) -> list[str]:

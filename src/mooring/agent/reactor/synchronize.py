@@ -22,7 +22,7 @@ from mooring.agent.reactor.devices import with_devices
 from mooring.agent.reactor.recovery import cpus_of, live_names, taken_over, with_resizes_on_record, with_sizes_on_record
 from mooring.agent.reactor.response import Accepted, EventOutcome, outcome, refreshed
 from mooring.agent.reactor.update_container import releases_resumed, resizes_missed
-from mooring.agent.state import HAS_CGROUP, LIVE, AgentState, DevicesFound, HeldPod, LastSeen, Phase
+from mooring.agent.state import HAS_CGROUP, LIVE, AgentState, DevicesFound, LastSeen, Phase
 from mooring.engine.core.decision import Observer
 from mooring.engine.core.moment import Moment
 from mooring.engine.core.pod import Container, Pod, QoS
@@ -179,7 +179,12 @@ def _placed(
         placed = placing.place(state, pod, "", observer, devices.get(pod.uid))
         state = placed.state
         if placed.rejection is not None:
-            state = _kept_as_it_is(before, state, pod)
+            had = before.kubelet.node
+            if pod.uid in had.cpu.assignments or pod.uid in had.memory.assignments:
+                # It is active with what it has, though the engine would not admit it, and shares what it lacks.
+                others = {uid: one for uid, one in state.held.items() if uid != pod.uid}
+                adopted = replace(state.kubelet, node=state.kubelet.node.adopt([pod]))
+                state = replace(state, kubelet=adopted, held=others)
             effects += placing.report_unplaced(state, pod, placed.rejection, ReportKind.UNPLACED)
         else:
             for name in live_names(state, pod):
@@ -213,15 +218,6 @@ def _entry_names(state: AgentState, uid: str) -> list[str]:
 def _stand_in(state: AgentState, uid: str) -> Pod:
     """Return a pod of which nothing but its entries is known; it keeps them from being stale."""
     return Pod(uid, uid, "", tuple(Container(name) for name in _entry_names(state, uid)))
-
-
-def _kept_as_it_is(before: AgentState, after: AgentState, pod: Pod) -> AgentState:
-    """Keep what a running pod has, though the engine would not admit it: it is active and what it lacks it shares."""
-    node = before.kubelet.node
-    if pod.uid not in node.cpu.assignments and pod.uid not in node.memory.assignments:
-        return after
-    held: Mapping[str, HeldPod] = {uid: one for uid, one in after.held.items() if uid != pod.uid}
-    return replace(after, kubelet=replace(after.kubelet, node=after.kubelet.node.adopt([pod])), held=held)
 
 
 def _has_its_entries(state: AgentState, pod: Pod) -> bool:

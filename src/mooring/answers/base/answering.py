@@ -105,6 +105,11 @@ class Answer:
         return chapter.container, next((one.resource for one in chapter.opinions if not one.suffices), "")
 
     @property
+    def files(self) -> tuple[StateFile, ...]:
+        """All state files of the answer."""
+        return self.cpu_file, self.memory_file, self.memory_file_decided
+
+    @property
     def never_returns(self) -> bool:
         """Tell whether the kubelet would crash on this admission or never return from it."""
         return bool(self.crash) or self.decision.endless is not None

@@ -25,7 +25,7 @@ from mooring.engine.core.decision import Placement
 from mooring.engine.core.moment import Moment
 from mooring.engine.core.pod import Pod
 from mooring.engine.extensions.offline import broken_sets, displaced_sets, effective_pool
-from mooring.engine.kubelet.kubelet import StateTexts, read, reserved_cpus
+from mooring.engine.kubelet.kubelet import DeferredText, StateTexts, read, reserved_cpus
 from mooring.engine.node import Decision, Node
 from mooring.engine.node.hotplug import hotplug_findings
 from mooring.engine.node.providers import mixed_containers
@@ -232,6 +232,11 @@ def plan_json(plan: AnyPlan) -> Iterator[str]:
     for number, answer in enumerate(plan.answers):
         one = json_text(_planned_pod(plan, answer)).replace("\n", "\n    ")
         yield f"{',' if number else before + _NO_PODS[:-1]}\n    {one}"
+        # Texts list all pods so far: kept, they would take the square of these. A rejected pod does not change them.
+        kept = plan.answers[number + 1].files if number + 1 < len(plan.answers) else ()
+        for file in answer.files:
+            if isinstance(file, DeferredText) and not any(file is one for one in kept):
+                file.forget()
     yield f"\n  ]{after}"
 
 

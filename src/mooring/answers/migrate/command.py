@@ -85,7 +85,7 @@ def migration_document(migration: migrating.Migration, node: str, root: str) -> 
         node: the node's name; empty where it is not known.
         root: the kubelet's root directory.
     """
-    taken, named = migration.takeover, node or "NODE"
+    named = node or "NODE"
     return migrating.MigrationDocument(
         node=node,
         machine=migration.question.machine.name,
@@ -93,8 +93,8 @@ def migration_document(migration: migrating.Migration, node: str, root: str) -> 
         way="drain" if migration.drained else "in place",
         passed=all(check.passed for check in migration.checks),
         checks=list(migration.checks),
-        containers=list(taken.containers) if taken is not None else [],
-        shared_pool=str(taken.shared_pool) if taken is not None else "",
+        containers=list(migration.containers),
+        shared_pool=str(migration.shared_pool),
         steps=list(_steps(migration, named, root)),
         rollback=list(_rollback(migration, named, root)),
         findings=migration.diagnosis.findings,
@@ -194,7 +194,7 @@ def _steps(migration: migrating.Migration, node: str, root: str) -> Iterator[mig
         (shlex.join(["mkdir", "-p", COPY]), shlex.join(["cp", "-a", config, *copied, f"{COPY}/"])),
         (),
     )
-    plan, taken = migration.without_managers, migration.takeover
+    plan, agent = migration.without_managers, migration.agent
     admitted = sum(one.admitted for one in plan.answers)
     starts = f"The kubelet starts and readmits {admitted} of {plural(len(plan.answers), 'running pod')}."
     if error := planning.start_error(plan):
@@ -215,10 +215,10 @@ def _steps(migration: migrating.Migration, node: str, root: str) -> Iterator[mig
         ),
     )
     yield _step("Start the agent", ("systemctl enable --now mooring-agent",), tuple(_takeover_lines(migration)))
-    ready = [f"mooring status prints ready, and CPUs {taken.exclusive or 'none'} as exclusive."] if taken else []
-    yield _step(
-        "Verify, and let pods come", ("mooring status", shlex.join(["kubectl", "uncordon", node])), tuple(ready)
-    )
+    ready: tuple[str, ...] = ()
+    if agent is not None:
+        ready = (f"mooring status prints ready, and CPUs {migrating.exclusive_cpus(agent) or 'none'} as exclusive.",)
+    yield _step("Verify, and let pods come", ("mooring status", shlex.join(["kubectl", "uncordon", node])), ready)
 
 
 def _written(config: KubeletConfig) -> tuple[str, ...]:
@@ -233,10 +233,10 @@ def _away(migration: migrating.Migration, node: str, outcome: tuple[str, ...]) -
 
 
 def _takeover_lines(migration: migrating.Migration) -> Iterator[str]:
-    if migration.takeover is None:
+    if migration.agent is None:
         yield "Not asked: a check has failed."
         return
-    for one in migration.takeover.containers:
+    for one in migration.containers:
         name = f"{one.namespace}/{one.name}/{one.container}"
         match migrating.TakeoverOutcome(one.outcome):
             case migrating.TakeoverOutcome.KEPT:
@@ -247,12 +247,12 @@ def _takeover_lines(migration: migrating.Migration) -> Iterator[str]:
                 yield f"{name} runs in the shared pool until there is room: {one.reason}"
             case migrating.TakeoverOutcome.SHARED:
                 pass
-    for name, cpus in migration.takeover.ended.items():
+    for name, cpus in migrating.ended_containers(migration.agent, migration.question.active):
         yield f"{name} has ended, and CPUs {cpus} are kept for it until its pod ends."
     if migration.question.config.memory_manager_policy != "None":
         yield MEMORY_ANEW
-    shared = len(migration.takeover.with_outcome(migrating.TakeoverOutcome.SHARED))
-    yield f"{plural(shared, 'container')} in the shared pool: CPUs {migration.takeover.shared_pool or 'none'}."
+    shared = sum(one.outcome == migrating.TakeoverOutcome.SHARED for one in migration.containers)
+    yield f"{plural(shared, 'container')} in the shared pool: CPUs {migration.shared_pool or 'none'}."
 
 
 def _held(one: PlacementPart) -> str:

@@ -103,22 +103,6 @@ class TakeoverOutcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Takeover:
-    """All running containers, in order."""
-
-    containers: tuple[MigratedContainerPart, ...]
-    shared_pool: CPUSet
-    exclusive: CPUSet
-    """All CPUs that pods have alone, as ``mooring status`` prints them."""
-    ended: Mapping[str, CPUSet]
-    """``NAMESPACE/POD/CONTAINER`` of init containers that have ended -> CPUs that the agent keeps for them besides."""
-
-    def with_outcome(self, outcome: TakeoverOutcome) -> tuple[MigratedContainerPart, ...]:
-        """Return the containers of which this becomes."""
-        return tuple(one for one in self.containers if one.outcome == outcome)
-
-
-@dataclass(frozen=True, slots=True)
 class Migration:
     """What happens on a node on its way from its kubelet's managers to the agent."""
 
@@ -131,11 +115,18 @@ class Migration:
     """The kubelet with policy none and no state files."""
     with_files: str
     """What that kubelet reports when the state files are not removed; empty if it starts."""
-    takeover: Takeover | None
-    """What the agent does with the pods; None where it does not start."""
+    agent: AgentState | None
+    """The agent when it has taken over the pods; None where it does not start."""
+    containers: tuple[MigratedContainerPart, ...]
+    """All running containers, in order; none where it does not start."""
     rollback: AnyPlan
     """The old kubelet on a copy of its own state files."""
     checks: tuple[MigrationCheckPart, ...]
+
+    @property
+    def shared_pool(self) -> CPUSet:
+        """The shared pool of the agent; empty where it does not start."""
+        return CPUSet() if self.agent is None else DesiredSettings.now(self.agent).pool
 
 
 def migration_of(question: Question, devices: DeviceRecord | None, *, drained: bool) -> Migration:
@@ -161,18 +152,20 @@ def migration_of(question: Question, devices: DeviceRecord | None, *, drained: b
     beside = replace(question, config=alone, files=StateTexts())
     plan = make_plan(beside)
     refusal = refusal_of(start_kubelet(question.machine.info, alone, question.mooring, question.files))
-    taken, problem = None, "not asked: what the running pods have is not known"
+    agent, problem = None, "not asked: what the running pods have is not known"
+    containers: tuple[MigratedContainerPart, ...] = ()
     if not isinstance(running, RefusedPlan):
         # What the pods have is known by the files, or by the kubelet's decisions where there are none.
         before = running.kubelet if question.files == StateTexts() else running.began
         try:
-            taken, problem = take_over(question, before, recreated=drained), ""
+            agent, problem = take_over(question, before, recreated=drained), ""
+            containers = tuple(one for pod in question.active for one in _migrated(before, agent, pod))
         except InputError as error:
             problem = str(error)
     pods = []
-    if taken is not None:
+    if agent is not None:
         outcomes = TakeoverOutcome.WAITS, TakeoverOutcome.MOVED, TakeoverOutcome.KEPT
-        waiting, moved, kept = map(taken.with_outcome, outcomes)
+        waiting, moved, kept = ([one for one in containers if one.outcome == outcome] for outcome in outcomes)
         names = ", ".join(dict.fromkeys(f"{one.namespace}/{one.name} ({one.reason})" for one in waiting))
         stay = f"{len(kept)} containers keep their CPUs and memory, {len(moved)} move"
         message = f"the agent cannot place {names}" if waiting else stay
@@ -190,7 +183,7 @@ def migration_of(question: Question, devices: DeviceRecord | None, *, drained: b
             "rejects {} at its restart",
             "starts without its managers and readmits every running pod",
         ),
-        MigrationCheckPart("agent", taken is not None, problem or "its engine starts with the kubelet's policies"),
+        MigrationCheckPart("agent", agent is not None, problem or "its engine starts with the kubelet's policies"),
         *pods,
         _start_check(
             "rollback",
@@ -201,7 +194,7 @@ def migration_of(question: Question, devices: DeviceRecord | None, *, drained: b
         ),
     )
     with_files = refusal.message if refusal is not None else ""
-    return Migration(question, drained, diagnosis, plan, with_files, taken, running, checks)
+    return Migration(question, drained, diagnosis, plan, with_files, agent, containers, running, checks)
 
 
 def _start_check(name: str, plan: AnyPlan, fails: str, rejects: str, passes: str) -> MigrationCheckPart:
@@ -212,8 +205,8 @@ def _start_check(name: str, plan: AnyPlan, fails: str, rejects: str, passes: str
     return MigrationCheckPart(name, passed=not rejected, message=rejects.format(rejected) if rejected else passes)
 
 
-def take_over(question: Question, before: Kubelet, *, recreated: bool = False) -> Takeover:
-    """Start the agent on a node.
+def take_over(question: Question, before: Kubelet, *, recreated: bool = False) -> AgentState:
+    """Start the agent on a node; return its state when it has taken over the pods.
 
     Args:
         question: machine, pods, and the configuration that the agent gets: the policies of the kubelet.
@@ -241,13 +234,19 @@ def take_over(question: Question, before: Kubelet, *, recreated: bool = False) -
                 id_ = f"{pod.uid}/{name}"
                 listed.append(RuntimeContainer(id_, pod.uid, name, ContainerState.RUNNING, 1, resources=resources))
         state = synchronize(state, sandboxes, listed, pods, running=frozenset(one.id for one in listed)).state
-    found = tuple(one for pod in question.active for one in _migrated(before, state, pod))
-    exclusive = _joined(mask for held in state.kubelet.node.cpu.assignments.values() for mask in held.values())
-    return Takeover(found, DesiredSettings.now(state).pool, exclusive, dict(_ended(state, question.active)))
+    return state
 
 
-def _ended(state: AgentState, pods: Iterable[Pod]) -> Iterator[tuple[str, CPUSet]]:
-    """Yield what init containers of running pods hold alone: a pod that is taken over is decided about as a whole."""
+def exclusive_cpus(agent: AgentState) -> CPUSet:
+    """Return all CPUs that pods have alone, as ``mooring status`` prints them."""
+    return _joined(mask for held in agent.kubelet.node.cpu.assignments.values() for mask in held.values())
+
+
+def ended_containers(state: AgentState, pods: Iterable[Pod]) -> Iterator[tuple[str, CPUSet]]:
+    """Yield ``NAMESPACE/POD/CONTAINER`` of init containers that have ended, and CPUs that the agent keeps for them.
+
+    A pod that is taken over is decided about as a whole.
+    """
     for pod in pods:
         held = state.kubelet.node.cpu.assignments.get(pod.uid, {})
         names = {one.name for one in _running(pod)}

@@ -68,6 +68,10 @@ class DeferredText:
             self._made = cpu_text(settings, state) if isinstance(state, CPUState) else memory_text(settings, state)
         return self._made
 
+    def forget(self) -> None:
+        """Drop the text; the next reader has it made again."""
+        self._made = None
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, DeferredText) and self.read() == other.read()
 

@@ -171,30 +171,25 @@ def _is_too_large(word: str) -> bool:
 
 def _place(node: Any, name: str, text: str) -> tuple[int, int] | None:
     place = None
-    while name:
-        step = _step(node, name)
-        if step is None:
+    while name and node is not None:
+        # The key or item that the field begins with, its value, and the rest of the field
+        index = _INDEX.match(name)
+        if node.id == "sequence" and index is not None and int(index[1][:9]) < len(node.value):
+            at = node = node.value[int(index[1])]
+            name = name[index.end() :]
+        elif node.id == "mapping":
+            # Names may have dots, so the longest one that fits is meant.
+            keys = [(key, value) for key, value in node.value if isinstance(key.value, str) and key.value]
+            fitting = [pair for pair in keys if f"{name}.".startswith((f"{pair[0].value}.", f"{pair[0].value}["))]
+            if not fitting:
+                break
+            at, node = max(fitting, key=lambda pair: len(pair[0].value))
+            name = name[len(at.value) :]
+        else:
             break
-        at, node, name = step
-        mark = at.start_mark
+        name, mark = name.removeprefix("."), at.start_mark
         place = offset_place(text, mark) if isinstance(mark, int) else (mark.line + 1, mark.column + 1)
     return place
-
-
-def _step(node: Any, name: str) -> tuple[Any, Any, str] | None:
-    """Return the key or item that a field begins with, its value, and the rest of the field."""
-    index = _INDEX.match(name)
-    if node is not None and node.id == "sequence" and index is not None and int(index[1][:9]) < len(node.value):
-        item = node.value[int(index[1])]
-        return item, item, name[index.end() :].removeprefix(".")
-    if node is not None and node.id == "mapping":
-        # Names may have dots, so the longest one that fits is meant.
-        keys = [(key, value) for key, value in node.value if isinstance(key.value, str) and key.value]
-        fitting = [pair for pair in keys if f"{name}.".startswith((f"{pair[0].value}.", f"{pair[0].value}["))]
-        if fitting:
-            key, value = max(fitting, key=lambda pair: len(pair[0].value))
-            return key, value, name[len(key.value) :].removeprefix(".")
-    return None
 
 
 Paths: TypeAlias = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]

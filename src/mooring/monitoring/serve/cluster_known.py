@@ -375,7 +375,7 @@ def snapshot_of_node(node: NodeNow) -> NodeSnapshot:
 
 def unknown_node(name: str, notice: NodeNotice) -> NodeSnapshot:
     """Return an empty picture, with a notice that says why."""
-    return NodeSnapshot(NodeView(name, "", notice.brief or notice.text, (), (), (), (), (), ()), notices=(notice,))
+    return NodeSnapshot(NodeView(name, "", notice.brief or notice.text, (), (), (), (), {}, ()), notices=(notice,))
 
 
 def quoted(words: str) -> NodeNotice:

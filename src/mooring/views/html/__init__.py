@@ -59,7 +59,7 @@ def html_text(report: ReportView) -> str:
     unasked = sum(pod.step is None for pod in report.pods)
     words = [f"{plural(admitted, 'pod')} admitted", f"{len(report.pods) - admitted - unasked} rejected"]
     words += [f"{unasked} not asked"] if unasked else []
-    free = next((entry.count for entry in report.node.legend if entry.use is CPUUse.FREE), 0)
+    free = len(report.node.legend[CPUUse.FREE][0]) if CPUUse.FREE in report.node.legend else 0
     # A shade for each distance, farther is darker; nothing where there is nothing to compare
     far = report.distances if 1 < len(report.distances) <= _MOST_NODES else {}
     known = sorted({value for row in far.values() for value in row})
@@ -130,17 +130,16 @@ _MOST_NODES = 64
 
 def _legend_rows(report: ReportView) -> Iterator[dict[str, object]]:
     """Yield for every use that some step has what its cells mean, and how many there are after the last step."""
-    final = {entry.use: entry for entry in report.node.legend}
+    final = report.node.legend
     seen = {state.use for step in report.steps for _, state in step.cpus} | set(final)
     marks = [owner.mark for owner in report.node.owners]
     for use in (use for use in CPUUse if use in seen):
         sign = MARKS.get(use) or "–".join(dict.fromkeys((marks[0], marks[-1])) if marks else ())
-        told = final[use].meaning if use in final else meaning(use, strict=False)
-        count = final[use].count if use in final else 0
+        cpus, told = final[use] if use in final else (CPUSet(), meaning(use, strict=False))
         # Exclusive CPUs have a colour for each owner, so the cell beside theirs has none.
         swatch = "free" if use is CPUUse.EXCLUSIVE else use_style(use)
         named = {"name": use.value, "style": use_style(use), "swatch": swatch}
-        yield {**named, "sign": sign, "count": count, "meaning": told}
+        yield {**named, "sign": sign, "count": len(cpus), "meaning": told}
 
 
 def _pod_rows(pods: tuple[ReportPod, ...], owners: tuple[OwnerView, ...]) -> Iterator[dict[str, object]]:

@@ -44,14 +44,14 @@ def _caption(view: NodeView, x: int, y: int, width: int) -> tuple[list[str], int
 
 def _uses(view: NodeView, x: int, y: int, width: int) -> tuple[list[str], int]:
     found = []
-    for entry in view.legend:
-        style = use_style(entry.use)
+    for use, (cpus, meaning) in view.legend.items():
+        style = use_style(use)
         marks = dict.fromkeys((view.owners[0].mark, view.owners[-1].mark)) if view.owners else ()
-        sign = "–".join(marks) if entry.use is CPUUse.EXCLUSIVE else MARKS[entry.use]
-        found.append(_swatch(x, y, 40, sign, style if entry.use is not CPUUse.EXCLUSIVE else "free"))
-        found.append(text(x + 50, y + 13, entry.use.value, "strong"))
-        found.append(text(x + 190, y + 13, plural(entry.count, "CPU"), "plain", anchor="end"))
-        for line in wrapped(entry.meaning, width - 206, TEXT_SIZE):
+        sign = "–".join(marks) if use is CPUUse.EXCLUSIVE else MARKS[use]
+        found.append(_swatch(x, y, 40, sign, style if use is not CPUUse.EXCLUSIVE else "free"))
+        found.append(text(x + 50, y + 13, use.value, "strong"))
+        found.append(text(x + 190, y + 13, plural(len(cpus), "CPU"), "plain", anchor="end"))
+        for line in wrapped(meaning, width - 206, TEXT_SIZE):
             found.append(text(x + 206, y + 13, line, "quiet"))
             y += _LINE
     return found, y

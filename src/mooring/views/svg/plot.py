@@ -22,6 +22,9 @@ _BAR_SHARE = 0.52
 _COLUMN = 60
 """Pixels of a column of shares or figures at least."""
 
+_SETTINGS = MARGIN + _RANK
+"""Where the columns of settings begin."""
+
 _SETTING = 22
 """Pixels of the column of a setting."""
 
@@ -84,31 +87,24 @@ class Plot:
     settings: tuple[str, ...] = ()
     """Names of the settings in which the rows differ."""
 
+    @property
+    def bars(self) -> tuple[int, float]:
+        """Where the bars begin, in pixels from the left, and how wide the widest is."""
+        left = _SETTINGS + (len(self.settings) * _SETTING + 12 if self.settings else 0)
+        count = len(self.share_headings) + len(self.figure_headings)
+        return left, min((WIDTH - left - MARGIN) * _BAR_SHARE, WIDTH - left - MARGIN - count * _COLUMN - 16)
 
-@dataclass(frozen=True, slots=True)
-class _Frame:
-    """Where the columns are, in pixels from the left."""
-
-    settings: int
-    bar: int
-    bar_width: float
-    columns: tuple[int, ...]
-    column_width: float
-    most: int
-    """The count that fills a bar."""
+    @property
+    def columns(self) -> tuple[tuple[int, ...], float]:
+        """Where the columns of shares and figures begin, and how wide they are."""
+        left, width = self.bars
+        count = len(self.share_headings) + len(self.figure_headings)
+        step = (WIDTH - MARGIN - left - width) / count if count else 0
+        return tuple(ceil(left + width + 16 + step * number) for number in range(count)), step - 16
 
 
 def plot_svg(plot: Plot) -> str:
     """Return the plot as a self-contained, deterministic SVG document."""
-    settings = MARGIN + _RANK
-    left = settings + (len(plot.settings) * _SETTING + 12 if plot.settings else 0)
-    count = len(plot.share_headings) + len(plot.figure_headings)
-    width = min((WIDTH - left - MARGIN) * _BAR_SHARE, WIDTH - left - MARGIN - count * _COLUMN - 16)
-    room = WIDTH - MARGIN - left - width
-    step = room / count if count else 0
-    columns = tuple(ceil(left + width + 16 + step * number) for number in range(count))
-    most = max((sum(row.counts) for row in plot.rows), default=0)
-    frame = _Frame(settings, left, width, columns, step - 16, max(most, 1))
     y: float = MARGIN + svg.TITLE_SIZE - 4
     lines = [svg.text(MARGIN, y, svg.fitting(plot.title, (WIDTH - 2 * MARGIN) / svg.BOLD, svg.TITLE_SIZE), "name")]
     y += 6
@@ -121,14 +117,15 @@ def plot_svg(plot: Plot) -> str:
     widest = max((svg.text_width(name, svg.SMALL_SIZE) for name in names), default=0)
     y += 34 + max(0, ceil(widest * sin(radians(_TILT))) - 14)
     for number, name in enumerate(names):
-        middle = frame.settings + number * _SETTING + _SETTING / 2 + 4
+        middle = _SETTINGS + number * _SETTING + _SETTING / 2 + 4
         lines.append(svg.turned(svg.text(middle, y, name, "small"), -_TILT, middle, y))
-    lines.append(svg.text(frame.bar, y, f"{plot.noun}s", "small"))
-    for x, heading in zip(frame.columns, (*plot.share_headings, *plot.figure_headings), strict=True):
-        lines.append(svg.text(x, y, svg.fitting(heading, frame.column_width + 12, svg.SMALL_SIZE), "small"))
+    lines.append(svg.text(plot.bars[0], y, f"{plot.noun}s", "small"))
+    columns, width = plot.columns
+    for x, heading in zip(columns, (*plot.share_headings, *plot.figure_headings), strict=True):
+        lines.append(svg.text(x, y, svg.fitting(heading, width + 12, svg.SMALL_SIZE), "small"))
     y += 8
     for row in plot.rows:
-        elements, y = _row(row, plot, frame, y)
+        elements, y = _row(row, plot, y)
         lines += elements
     elements, y = _legend(plot, y + 12)
     lines += elements
@@ -139,37 +136,48 @@ def plot_svg(plot: Plot) -> str:
     return svg.document(plot.title, WIDTH, ceil(y + MARGIN), lines)
 
 
-def _row(row: PlotRow, plot: Plot, frame: _Frame, y: float) -> tuple[list[str], float]:
+def _row(row: PlotRow, plot: Plot, y: float) -> tuple[list[str], float]:
     """Return the elements of a row and where it ends."""
     found = []
     style = "strong" if row.is_strong else "plain"
     # Bold letters are wider than the estimate.
-    room = (WIDTH - MARGIN - frame.settings) * (0.88 if row.is_strong else 1)
+    room = (WIDTH - MARGIN - _SETTINGS) * (0.88 if row.is_strong else 1)
     y += 10 if row.lines else 4
     for number, line in enumerate(row.lines):
         for piece in wrapped(line, room, svg.TEXT_SIZE):
             y += _LINE
-            found.append(svg.text(frame.settings, y, piece, style if number == 0 else "quiet"))
+            found.append(svg.text(_SETTINGS, y, piece, style if number == 0 else "quiet"))
     y += 6
-    found.append(svg.text(frame.settings - svg.GAP, y + _BAR - 6, row.rank, style, anchor="end"))
+    found.append(svg.text(_SETTINGS - svg.GAP, y + _BAR - 6, row.rank, style, anchor="end"))
     # A mark for each setting that the row has, and a dot for each that it has not
     for number, (name, on) in enumerate(zip(plot.settings, row.settings, strict=False)):
-        x = frame.settings + number * _SETTING
+        x = _SETTINGS + number * _SETTING
         ground = "contested" if on else "free"
         mark = [svg.text(x + 9, y + _BAR - 6, "✓", f"mark on-{ground}", anchor="middle")] if on else []
         cell = svg.rect(x + 0.5, y + 1.5, 17, _BAR - 3, ground, round_=3)
         found.append(svg.group(cell, *mark, title=name if on else f"not {name}"))
-    found += _bar(row, plot, frame, y)
-    found += _beside(row, plot, frame, y)
+    found += _bar(row, plot, y)
+    # Shares, then figures
+    columns, widest = plot.columns
+    count = len(plot.share_headings)
+    width = min(widest, 60)
+    for x, heading, (part, whole) in zip(columns, plot.share_headings, row.shares, strict=False):
+        words = svg.text(x, y + 8, f"{part}/{whole}" if whole else "–", "small")
+        share = svg.rect(x, y + 12, width * part / whole if whole else 0, _SHARE_BAR, "used")
+        whole_bar = svg.rect(x, y + 12, width, _SHARE_BAR, "bar")
+        found.append(svg.group(words, whole_bar, share, title=f"{heading}: {part} of {whole}"))
+    for x, heading, figure in zip(columns[count:], plot.figure_headings, row.figures, strict=False):
+        found.append(svg.group(svg.text(x, y + _BAR - 6, figure, "plain"), title=f"{heading}: {figure}"))
     return found, y + _BAR
 
 
-def _bar(row: PlotRow, plot: Plot, frame: _Frame, y: float) -> Iterator[str]:
-    x: float = frame.bar
+def _bar(row: PlotRow, plot: Plot, y: float) -> Iterator[str]:
+    left, widest = plot.bars
+    most, x = max(1, *(sum(one.counts) for one in plot.rows)), float(left)
     for kind, amount in zip(plot.kinds, row.counts, strict=False):
         if not amount:
             continue
-        width = frame.bar_width * amount / frame.most
+        width = widest * amount / most
         words = f"{amount} {kind.mark}".strip()
         parts = [svg.rect(x + 0.5, y + 0.5, max(width - 1, 1), _BAR - 1, kind.style, round_=2)]
         fit = next((form for form in (words, str(amount)) if svg.text_width(form, svg.SMALL_SIZE) + 6 <= width), "")
@@ -177,22 +185,6 @@ def _bar(row: PlotRow, plot: Plot, frame: _Frame, y: float) -> Iterator[str]:
             parts.append(svg.text(x + width / 2, y + _BAR - 6, fit, f"mark on-{kind.style}", anchor="middle"))
         yield svg.group(*parts, title=f"{plural(amount, plot.noun)} {kind.label}")
         x += width
-
-
-def _beside(row: PlotRow, plot: Plot, frame: _Frame, y: float) -> Iterator[str]:
-    count = len(plot.share_headings)
-    for x, heading, (part, whole) in zip(frame.columns, plot.share_headings, row.shares, strict=False):
-        width = min(frame.column_width, 60)
-        filled = width * part / whole if whole else 0
-        words = f"{part}/{whole}" if whole else "–"
-        yield svg.group(
-            svg.text(x, y + 8, words, "small"),
-            svg.rect(x, y + 12, width, _SHARE_BAR, "bar"),
-            svg.rect(x, y + 12, filled, _SHARE_BAR, "used"),
-            title=f"{heading}: {part} of {whole}",
-        )
-    for x, heading, figure in zip(frame.columns[count:], plot.figure_headings, row.figures, strict=False):
-        yield svg.group(svg.text(x, y + _BAR - 6, figure, "plain"), title=f"{heading}: {figure}")
 
 
 def _legend(plot: Plot, y: float) -> tuple[list[str], float]:

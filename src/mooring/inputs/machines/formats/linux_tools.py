@@ -76,18 +76,13 @@ def read_parsable(text: str, source: str) -> Description:
             if len(values) > len(columns):
                 problem = f"has {len(values)} columns, not the {len(columns)} of the header"
                 raise InputError(problem, source=f"{source}:{number}", remedy=_REMEDY)
-            table.append((f"line {number}", _aligned(columns, values)))
+            # Columns of caches are left out where a CPU has no such cache: those behind them count from the end.
+            caches = [index for index, name in enumerate(columns) if name[:1] == "l" and name[1:2].isdecimal()]
+            behind = len(columns) - 1 - caches[-1] if caches else 0
+            end = len(values) - behind
+            last = zip(columns[len(columns) - behind :], values[end:], strict=False)
+            table.append((f"line {number}", {**dict(zip(columns, values[:end], strict=False)), **dict(last)}))
     return described_table(table, source, "lscpu -p")
-
-
-def _aligned(columns: Sequence[str], values: Sequence[str]) -> Row:
-    """Return a row that may lack columns of caches, which lscpu leaves out where a CPU has no such cache."""
-    caches = [index for index, name in enumerate(columns) if name[:1] == "l" and name[1:2].isdecimal()]
-    behind = len(columns) - 1 - caches[-1] if caches else 0
-    end = len(values) - behind
-    return dict(zip(columns, values[:end], strict=False)) | dict(
-        zip(columns[len(columns) - behind :], values[end:], strict=False)
-    )
 
 
 def read_extended(text: str, source: str) -> Description:
