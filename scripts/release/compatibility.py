@@ -29,7 +29,7 @@ from mooring.agent.status import (
     Published,
     Snapshot,
 )
-from mooring.cluster.dra.health import DriverMetrics
+from mooring.cluster.dra.plugin import DriverMetrics
 from mooring.cluster.extender.service import ExtenderMetrics
 from mooring.command.main import cli
 from mooring.documents.schemas import kinds, schema

@@ -28,7 +28,6 @@ from mooring.cluster.dra.devices import (
 )
 from mooring.cluster.dra.driver import allocation_for, is_allocated, is_asked_for, own_classes
 from mooring.cluster.dra.objects import ClaimableCPUs, PreparedShare
-from mooring.cluster.dra.run import refuse_static_kubelet
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.topology import discover_topology
 from mooring.engine.extensions.owners import HeldClaim, HeldShare
@@ -268,16 +267,6 @@ def test_a_class_of_this_driver_alone_is_known_by_its_expression() -> None:
     assert own_classes(classes, DRIVER) == {"cpus"}
 
 
-def test_a_kubelet_that_gives_cpus_itself_is_refused(tmp_path: Path) -> None:
-    state, file = tmp_path / "cpu_manager_state", tmp_path / "kubelet.yaml"
-    refuse_static_kubelet(tmp_path, "")
-    for text in ('{"policyName":"none"}', "damaged"):
-        state.write_text(text, encoding="utf-8")
-        refuse_static_kubelet(tmp_path, "")
-    file.write_text("kind: KubeletConfiguration\ncpuManagerPolicy: static\n", encoding="utf-8")
-    assert "kubelet.yaml" in refusal(refuse_static_kubelet, tmp_path, str(file))
-
-
 def test_pcie_roots_are_read_from_sysfs(tmp_path: Path) -> None:
     for root, cpus in (("pci0000:00", "0-3\n"), ("pci0000:40", "\n")):
         folder = tmp_path / "devices" / root / "pci_bus" / root.removeprefix("pci")
@@ -296,13 +285,22 @@ def test_the_verb_says_who_owns_the_cpus_and_that_no_agent_answers(tmp_path: Pat
     kubeconfig.write_text(json.dumps(content), encoding="utf-8")
     root, kept = tmp_path / "kubelet", ("--agent", tmp_path / "no.sock", "--kubeconfig", kubeconfig)
     root.mkdir()
-    answered = mooring("dra", "--kubelet-root", root, "--machine", "i7-1370p", *kept)
-    assert (answered.code, "does not answer" in answered.err) == (2, True)
-    (root / "cpu_manager_state").write_text('{"policyName":"static"}', encoding="utf-8")
-    owned, shared = "two cannot own them", "allocates capacity"
-    for words, why in (((), owned), (("--immediate", "--whole"), shared), (("--immediate", "--group", "core"), shared)):
+    static = tmp_path / "kubelet.yaml"
+    static.write_text("kind: KubeletConfiguration\ncpuManagerPolicy: static\n", encoding="utf-8")
+    silent, owned, shared = "does not answer", "two cannot own them", "allocates capacity"
+    for state, words, why in (
+        (None, (), silent),
+        ('{"policyName":"none"}', (), silent),
+        ("damaged", (), silent),
+        ("damaged", ("--kubelet-config", static), f"{static}: the kubelet gives CPUs to containers itself"),
+        ('{"policyName":"static"}', (), owned),
+        (None, ("--immediate", "--whole"), shared),
+        (None, ("--immediate", "--group", "core"), shared),
+    ):
+        if state is not None:
+            (root / "cpu_manager_state").write_text(state, encoding="utf-8")
         answered = mooring("dra", *words, "--kubelet-root", root, "--machine", "i7-1370p", *kept)
-        assert (answered.code, why in answered.err) == (2, True)
+        assert (answered.code, why in answered.err) == (2, True), answered.err
         assert "Traceback" not in answered.err
 
 

@@ -20,14 +20,14 @@ from mooring.cluster.dra import driver as driver_module
 from mooring.cluster.dra.cdi import CDISpecs
 from mooring.cluster.dra.devices import Grouping, SlicePublisher
 from mooring.cluster.dra.driver import Driver, Reconciler
-from mooring.cluster.dra.health import (
+from mooring.cluster.dra.objects import ClaimsClient, ClaimsError
+from mooring.cluster.dra.plugin import (
     DeviceHealth,
     DriverMetrics,
     NodeWatchResourcesRequestMessage,
     NodeWatchResourcesResponseMessage,
+    Plugin,
 )
-from mooring.cluster.dra.objects import ClaimsClient, ClaimsError
-from mooring.cluster.dra.run import Plugin
 from mooring.service import messages
 from mooring.service.apiserver import ClusterError
 from mooring.service.logs import Log

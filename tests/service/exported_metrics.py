@@ -11,7 +11,7 @@ from tests.agent.outside.nodes import busy, snapshot_of
 
 from mooring.agent.metrics import AgentMetrics
 from mooring.agent.status import Published
-from mooring.cluster.dra.health import DriverMetrics
+from mooring.cluster.dra.plugin import DriverMetrics
 from mooring.cluster.extender.service import ExtenderMetrics
 from mooring.engine.node.metric_names import METRICS, SCALE_DOWN_METRICS, MetricType
 from mooring.published.publisher import PublisherCounts

@@ -162,8 +162,8 @@ def _count(watched: Node, uid: str, statuses: list[object]) -> None:
 
 
 def others_pods(watching: Watching) -> list[str]:
-    assert watching.shadow.would_be is not None
-    return sorted(watching.shadow.would_be.kubelet.node.active)
+    kubelet, _ = not_none(watching.shadow.would_be)
+    return sorted(kubelet.node.active)
 
 
 def test_pods_of_which_no_order_tells_come_and_go_on_the_other_node() -> None:

@@ -231,7 +231,9 @@ def comparison_parts(cluster: str, work: Work, figures: Sequence[Figures]) -> It
     rows = ranked(figures)
     for number, runs in enumerate(rows, 1):
         found = spreads(runs)
-        table.add_row(str(number), *(_figure(found[heading]) for heading in _COUNTED), *_means(found))
+        counts = (found[heading] for heading in _COUNTED)
+        shown = [f"{mean:.1f} ± {margin:.1f}" if margin else f"{mean:g}" for mean, margin in counts]
+        table.add_row(str(number), *shown, *_means(found))
     yield table
     yield Text("")
     for number, runs in enumerate(rows, 1):
@@ -239,11 +241,6 @@ def comparison_parts(cluster: str, work: Work, figures: Sequence[Figures]) -> It
     if any(len(runs) > 1 for runs in rows):
         yield Text("")
         yield Text("±: half the interval that holds the mean with 95 % confidence (Student's t over the seeds)", "dim")
-
-
-def _figure(found: SeedSpread) -> str:
-    mean, margin = found
-    return f"{mean:.1f} ± {margin:.1f}" if margin else f"{mean:g}"
 
 
 def _means(found: Mapping[str, SeedSpread]) -> tuple[str, str]:

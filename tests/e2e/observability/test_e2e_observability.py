@@ -21,7 +21,7 @@ from tests.service.exported_metrics import label_all
 
 from mooring.agent.metrics import AgentMetrics
 from mooring.agent.status import Published
-from mooring.cluster.dra.health import DriverMetrics
+from mooring.cluster.dra.plugin import DriverMetrics
 from mooring.cluster.extender.service import ExtenderMetrics
 from mooring.published.publisher import PublisherCounts
 from mooring.service.http import PROMETHEUS, Page, serve_tcp

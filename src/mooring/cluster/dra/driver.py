@@ -21,8 +21,8 @@ import msgspec
 
 from mooring.cluster.dra.cdi import CDISpecs, PreparedClaim, allocation_of, cpus_of, shares_of
 from mooring.cluster.dra.devices import CAPACITY, CPUGroup, SlicePublisher, attribute_values, device_cpus
-from mooring.cluster.dra.health import DeviceHealth
 from mooring.cluster.dra.objects import AgentNode, ClaimableCPUs, ClaimsClient, ClaimsError
+from mooring.cluster.dra.plugin import DeviceHealth
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.errors import InputError, MooringError
 from mooring.engine.core.quantity import Quantity

@@ -228,15 +228,9 @@ def with_started(kubelet: Kubelet) -> Kubelet:
 _DIGITS: Final = 12
 
 
-@dataclass(frozen=True, slots=True)
-class WouldBe:
-    """A node that does not exist, beside the one that does."""
-
-    kubelet: Kubelet
-    digest: str
-    """Of its configuration: counts of one configuration are not continued with another."""
-    asked: frozenset[str] = frozenset()
-    """Uids of the pods of the real node about which it was asked, whatever it answered."""
+WouldBe: TypeAlias = tuple[Kubelet, frozenset[str]]
+"""The kubelet of a node that does not exist, beside the one that does, and the uids of the pods of the real node about
+which it was asked, whatever it answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +246,11 @@ class WouldBeAnswer:
     """Whether the other node does."""
 
 
+def configuration_digest(config: KubeletConfig) -> str:
+    """Return the digest of a configuration: counts of one configuration are not continued with another."""
+    return sha256(msgspec.json.encode(kubelet_document(config), order="sorted")).hexdigest()[:_DIGITS]
+
+
 def would_be(seen: ObservedNode, config: KubeletConfig) -> WouldBe | str:
     """Return the node that would be there had its kubelet another configuration; a text says why it would not start.
 
@@ -264,8 +263,7 @@ def would_be(seen: ObservedNode, config: KubeletConfig) -> WouldBe | str:
     empty = start.with_devices(replace(seen.state.devices, held={}))
     pods = _admitted(seen)
     kubelet, _ = readmit(empty, pods)
-    digest = sha256(msgspec.json.encode(kubelet_document(config), order="sorted")).hexdigest()
-    return WouldBe(kubelet, digest[:_DIGITS], frozenset(pod.uid for pod in pods))
+    return kubelet, frozenset(pod.uid for pod in pods)
 
 
 def after_steps(
@@ -278,7 +276,7 @@ def after_steps(
         steps: what happened to the real node.
         refused: uids of the pods that its kubelet refused.
     """
-    kubelet, answers = node.kubelet, list[WouldBeAnswer]()
+    (kubelet, asked), answers = node, list[WouldBeAnswer]()
     for step in steps:
         if isinstance(step, Restart) or (isinstance(step, Remove) and step.uid not in kubelet.node.active):
             continue
@@ -286,8 +284,7 @@ def after_steps(
         if isinstance(step, Admit):
             pod, would = step.pod, result.admissions[0].admitted
             answers.append(WouldBeAnswer(pod.uid, f"{pod.namespace}/{pod.name}", pod.uid not in refused, would))
-    asked = node.asked.union(one.uid for one in answers)
-    return replace(node, kubelet=kubelet, asked=asked), tuple(answers)
+    return (kubelet, asked.union(one.uid for one in answers)), tuple(answers)
 
 
 def reconciled(node: WouldBe, seen: ObservedNode) -> tuple[WouldBe, tuple[WouldBeAnswer, ...]]:
@@ -300,11 +297,11 @@ def reconciled(node: WouldBe, seen: ObservedNode) -> tuple[WouldBe, tuple[WouldB
         node: before.
         seen: the real node.
     """
-    held = seen.held
-    gone = [Remove(uid) for uid in node.kubelet.node.active if uid not in held]
-    missed = [Admit(pod) for pod in _admitted(seen) if pod.uid not in node.asked]
-    after, answers = after_steps(node, [*gone, *missed], refused=())
-    return replace(after, asked=after.asked & held), answers
+    (before, asked), held = node, seen.held
+    gone = [Remove(uid) for uid in before.node.active if uid not in held]
+    missed = [Admit(pod) for pod in _admitted(seen) if pod.uid not in asked]
+    (kubelet, asked), answers = after_steps(node, [*gone, *missed], refused=())
+    return (kubelet, asked & held), answers
 
 
 def _admitted(seen: ObservedNode) -> list[Pod]:

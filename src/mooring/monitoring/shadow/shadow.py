@@ -20,7 +20,6 @@ from mooring.monitoring.shadow import orders
 from mooring.monitoring.shadow.interval import JudgedInterval
 from mooring.monitoring.shadow.judge import add, count_other, judge, now_text, write_counts
 from mooring.monitoring.shadow.judgement import Agreement, KubeletEvent
-from mooring.monitoring.shadow.orders import would_be
 from mooring.monitoring.shadow.recording import minimal_scenario, recorded_scenario
 from mooring.monitoring.shadow.reports import ShadowFolder
 from mooring.monitoring.shadow.sources import BoundPods
@@ -181,17 +180,17 @@ class Shadow:
         self._before = seen
         self.tally.release = seen.facts.mooring.release.tag
         self.said(f"watching {seen.state.node}, kubelet {self.tally.release}")
-        node = "" if self.proposed is None else would_be(seen, self.proposed)
-        before = self.tally.would_be
-        if isinstance(node, str):
-            # The counts are those of an earlier configuration.
-            self.tally.would_be = None
-            if node:
-                self.report(Finding("warning", "--would-be", node))
+        before, self.tally.would_be = self.tally.would_be, None
+        if self.proposed is None:
             return
-        self.would_be = node
-        if before is None or before.configuration != node.digest:
-            self.tally.would_be = WouldBePart(0, [], [], self.today(), [], node.digest)
+        node = orders.would_be(seen, self.proposed)
+        if isinstance(node, str):
+            self.report(Finding("warning", "--would-be", node))
+            return
+        self.would_be, digest = node, orders.configuration_digest(self.proposed)
+        # Counts of an earlier configuration are not continued.
+        is_same = before is not None and before.configuration == digest
+        self.tally.would_be = before if is_same else WouldBePart(0, [], [], self.today(), [], digest)
 
     def _judged(self, before: ObservedNode, looks: list[ObservedNode], intervals: Iterable[JudgedInterval]) -> None:
         after = looks[-1]

@@ -22,8 +22,7 @@ from tests.e2e.kubelet.patience import until
 
 from mooring.cluster.dra.devices import slices
 from mooring.cluster.dra.driver import Driver
-from mooring.cluster.dra.health import DeviceHealth, DriverMetrics
-from mooring.cluster.dra.run import Plugin
+from mooring.cluster.dra.plugin import DeviceHealth, DriverMetrics, Plugin
 from mooring.engine.core.errors import InputError
 from mooring.engine.devicemanager.state import Device
 from mooring.service.logs import Log

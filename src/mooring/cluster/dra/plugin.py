@@ -1,26 +1,37 @@
-"""What the driver says of itself and of its devices: whether it is ready, metrics, and the devices' health.
+"""The driver as the kubelet sees it: the sockets that it uses, and what the driver says of itself and of its devices.
 
-Source for the messages of the devices' health: k8s.io/kubelet v0.37.1, pkg/apis/dra-health/v1 and v1alpha1.
+The kubelet finds the registration socket in its folder of plugins, asks there for the driver's name, and calls the
+other one.
+
+Source: kubelet v1.37.1, pkg/kubelet/cm/dra/plugin. Measured order of the calls: GetInfo, NotifyRegistrationStatus,
+NodePrepareResources at a pod's start, NodeUnprepareResources after its end. Source for the messages of the devices'
+health: k8s.io/kubelet v0.37.1, pkg/apis/dra-health/v1 and v1alpha1.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http import HTTPStatus
 from pathlib import Path
-from threading import Condition
-from typing import Final
+from threading import Condition, Event
+from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
 from mooring.cluster.dra.devices import CPUGroup
 from mooring.engine.core.bits import NO_CPUS, list_text
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
+from mooring.engine.core.errors import MooringError
 from mooring.engine.extensions.owners import HeldClaim
+from mooring.service import messages
+from mooring.service.grpc_socket import CallLimits, Method, Methods, serve_at_once
 from mooring.service.http import Page, ProgramMetrics
 from mooring.service.messages import Int32, Int64, Repeated, TypedMessage, at
+
+if TYPE_CHECKING:
+    from mooring.cluster.dra.driver import Driver
 
 HEALTH_SERVICES: Final = ("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
 """Their messages are the same."""
@@ -181,3 +192,96 @@ class DriverMetrics(ProgramMetrics):
     def seen(self) -> Iterator[Metric]:
         """Yield whether the driver is ready."""
         yield GaugeMetricFamily("mooring_dra_ready", "1 when the driver is ready.", value=float(self._is_ready()))
+
+
+_LIMITS: Final = CallLimits(threads=8, waiting=64, grace=2.0)
+"""The kubelet repeats a call that is refused because too many are under way. Each report of health takes a thread."""
+
+
+class Plugin:
+    """Serves both sockets until it is closed."""
+
+    def __init__(
+        self, driver: Driver, plugin_folder: Path, registry: Path, metrics: DriverMetrics, devices: DeviceHealth
+    ) -> None:
+        """Begin to serve; the registration socket comes last, when everything behind it is there.
+
+        Args:
+            driver: answers.
+            plugin_folder: of this driver's own socket.
+            registry: the kubelet's folder of registration sockets.
+            metrics: count claims.
+            devices: reports their health.
+
+        Raises:
+            InputError: there can be no such socket.
+        """
+        self._driver, self._log, self._metrics = driver, driver.log, metrics
+        self.registered = Event()
+        """Set when the kubelet has taken the driver."""
+        self._endpoint = str(plugin_folder / "dra.sock")
+        with ExitStack() as opened:
+            watch = Method(NodeWatchResourcesRequestMessage, devices.watch, is_stream=True)
+            methods: Methods = {
+                "NodePrepareResources": Method(messages.NodePrepareResourcesRequestMessage, self._prepare),
+                "NodeUnprepareResources": Method(messages.NodeUnprepareResourcesRequestMessage, self._unprepare),
+                **{f"{service}/NodeWatchResources": watch for service in HEALTH_SERVICES},
+            }
+            opened.callback(self._served(self._endpoint, messages.DRA_SERVICE, methods))
+            opened.callback(devices.close)
+            place = str(registry / f"{driver.name}-reg.sock")
+            versions = [messages.DRA_VERSION, *HEALTH_SERVICES]
+            info = messages.PluginInfoMessage(
+                type="DRAPlugin", name=driver.name, endpoint=self._endpoint, supported_versions=versions
+            )
+            methods = {
+                "GetInfo": Method(messages.InfoRequestMessage, lambda _: info),
+                "NotifyRegistrationStatus": Method(messages.RegistrationStatusMessage, self._notified),
+            }
+            opened.callback(self._served(place, messages.REGISTRATION_SERVICE, methods))
+            self._closing = opened.pop_all()
+
+    def close(self) -> None:
+        """Stop serving and remove the sockets' names."""
+        self._closing.close()
+
+    def _served(self, path: str, service: str, methods: Methods) -> Callable[[], object]:
+        return serve_at_once(path, service, methods, self._log, _LIMITS, "check --kubelet-root")
+
+    def _notified(self, status: messages.RegistrationStatusMessage) -> messages.RegistrationStatusResponseMessage:
+        if status.plugin_registered:
+            self.registered.set()
+            self._log.info("driver registered by the kubelet")
+        else:
+            self.registered.clear()
+            self._log.error("driver rejected by the kubelet", problem=status.error)
+        return messages.RegistrationStatusResponseMessage()
+
+    def _prepare(
+        self, request: messages.NodePrepareResourcesRequestMessage
+    ) -> messages.NodePrepareResourcesResponseMessage:
+        response = messages.NodePrepareResourcesResponseMessage()
+        for claim in request.claims:
+            answer = response.claims[claim.uid]
+            with self._step("prepare", claim, answer):
+                answer.devices.extend(self._driver.prepare(claim))
+        return response
+
+    def _unprepare(
+        self, request: messages.NodeUnprepareResourcesRequestMessage
+    ) -> messages.NodeUnprepareResourcesResponseMessage:
+        response = messages.NodeUnprepareResourcesResponseMessage()
+        for claim in request.claims:
+            with self._step("unprepare", claim, response.claims[claim.uid]):
+                self._driver.unprepare(claim)
+        return response
+
+    @contextmanager
+    def _step(self, step: str, claim: messages.ClaimMessage, answer: Any) -> Iterator[None]:
+        """Count one of :data:`STEPS`; what it raises is the claim's error in the answer."""
+        try:
+            with self._metrics.counted(step):
+                yield
+        except MooringError as error:
+            answer.error = str(error)
+            self._log.warning(f"claim not {step}d", claim=f"{claim.namespace}/{claim.name}", why=str(error))
