@@ -14,13 +14,13 @@ from tests.world.cluster import Process, connector
 from tests.world.node import Node, WorldLog
 
 from mooring.agent import claims as agent_claims
-from mooring.cluster.dra import objects, run
+from mooring.cluster.dra import command, objects
+from mooring.cluster.dra import plugin as driver_plugin
 from mooring.cluster.dra.cdi import CDISpecs, PreparedClaim, cpus_of
 from mooring.cluster.dra.devices import CAPACITY, Grouping, SlicePublisher
 from mooring.cluster.dra.driver import Driver, Reconciler
-from mooring.cluster.dra.health import DeviceHealth, DriverMetrics, Health
 from mooring.cluster.dra.objects import GROUP, ClaimObjects, ClaimsClient
-from mooring.cluster.dra.run import Plugin
+from mooring.cluster.dra.plugin import DeviceHealth, DriverMetrics, Health, Plugin
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import MooringError
 from mooring.engine.extensions.owners import claims_of
@@ -39,7 +39,7 @@ def connect() -> None:
     """Give agent and driver, for the rest of this process, the gRPC of the world."""
     setattr(agent_claims, "GRPCSocket", Server)  # noqa: B010 - a seam
     setattr(objects, "UnaryClient", Client)  # noqa: B010 - a seam
-    setattr(run, "serve_at_once", served)  # noqa: B010 - a seam
+    setattr(driver_plugin, "serve_at_once", served)  # noqa: B010 - a seam
 
 
 @dataclass
@@ -87,7 +87,7 @@ class Claims:
         Server.listening = {}
 
     def _run(self, process: Process) -> None:
-        """Be the process, as :func:`mooring.cluster.dra.run.run_driver` is."""
+        """Be the process, as :func:`mooring.cluster.dra.command.command` is."""
         agent = ClaimsClient(f"{self.node.root}/run/claims.sock")
         try:
             agent.node()
@@ -99,7 +99,7 @@ class Claims:
         metrics = DriverMetrics(health.is_ready)
         plugin = Plugin(driver, self.node.root / "plugin", self.node.root / "registry", metrics, devices)
         try:
-            run._until(process.stop, Reconciler(driver, devices), health, self.log)  # noqa: SLF001 - the process itself
+            command._until(process.stop, Reconciler(driver, devices), health, self.log)  # noqa: SLF001 - the process itself
         finally:
             plugin.close()
             way.close()

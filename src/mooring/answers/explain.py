@@ -12,17 +12,7 @@ import click
 from mooring.answers.base.inputs.node import question_from, read_inputs
 from mooring.cli import options
 from mooring.cli.options import NodeOptions
-from mooring.cli.output import (
-    NO,
-    STANDARD_OUTPUT,
-    YES,
-    Verb,
-    check_destination,
-    emit,
-    emit_document,
-    json_text,
-    warn,
-)
+from mooring.cli.output import NO, STANDARD_OUTPUT, YES, Verb, check_destination, emit, emit_document, json_text, warn
 from mooring.engine.core.errors import InputError, clean
 from mooring.explanations.codes import (
     SHARED_BY_QOS,

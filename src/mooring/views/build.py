@@ -16,16 +16,7 @@ from mooring.explanations.phrases import plural, size
 from mooring.lazy import dataclass, replace
 from mooring.views.devices import UNHEALTHY, DeviceView, short_names, unique_names
 from mooring.views.locations import CPULocations, boxes_of, boxes_with_devices, locate_cpus, offline_box
-from mooring.views.view import (
-    NO_CPUS,
-    CPUUse,
-    CPUView,
-    MemoryUse,
-    NodeView,
-    NUMAView,
-    OwnerView,
-    RejectedPod,
-)
+from mooring.views.view import NO_CPUS, CPUUse, CPUView, MemoryUse, NodeView, NUMAView, OwnerView, RejectedPod
 from mooring.views.wording import meaning, owner_marks
 
 if TYPE_CHECKING:

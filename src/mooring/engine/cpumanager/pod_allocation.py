@@ -31,12 +31,7 @@ from mooring.engine.core.decision import AllocationError, Endless, Observer
 from mooring.engine.core.gotext import int64
 from mooring.engine.core.pod import Container, ContainerKind, Pod, PodLevelGates
 from mooring.engine.cpumanager import facts
-from mooring.engine.cpumanager.policy import (
-    CPUsChosen,
-    StaticPolicy,
-    exclusive_cpus,
-    exclusive_cpus_of_pod,
-)
+from mooring.engine.cpumanager.policy import CPUsChosen, StaticPolicy, exclusive_cpus, exclusive_cpus_of_pod
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.cpumanager.static import choose, wanted_cpus, with_baselines
 from mooring.engine.cpumanager.take import take

@@ -17,11 +17,7 @@ from mooring.engine.core.machineinfo import CPUFacts, MachineInfo
 from mooring.engine.core.pod import PodLevelGates, StatusSizes
 from mooring.engine.core.release import EXTENSION_GATES, FeatureGates, Release, ReleaseRules
 from mooring.engine.core.topology import Topology
-from mooring.engine.cpumanager.options import (
-    EXCLUSIVE_RESIZE_GATE,
-    check_against_machine,
-    parse_options,
-)
+from mooring.engine.cpumanager.options import EXCLUSIVE_RESIZE_GATE, check_against_machine, parse_options
 from mooring.engine.cpumanager.options import FIELD as CPU_OPTIONS
 from mooring.engine.cpumanager.policy import STATIC, CPUsChosen, CPUsWanted, ScaleDown, StaticPolicy
 from mooring.engine.cpumanager.state import CPUState

@@ -33,14 +33,7 @@ with lazily():
     from mooring.inputs.configuration import devices as declared
     from mooring.inputs.decoding import documents as decoded_documents
     from mooring.inputs.machines import loader
-    from mooring.inputs.pods import (
-        admission,
-        cluster_objects,
-        defaults,
-        launched_pods,
-        pod_files,
-        workloads,
-    )
+    from mooring.inputs.pods import admission, cluster_objects, defaults, launched_pods, pod_files, workloads
     from mooring.inputs.pods import pods as pod_objects
 
 if TYPE_CHECKING:
