@@ -125,6 +125,11 @@ class ClaimsLife(NodeLife):
         for problem in self.claims.problems():
             self.hold(False, problem)
 
+    def _rest_quietly(self) -> None:
+        super()._rest_quietly()
+        # A killed driver is back after at most 20 s, and releases what is over each minute.
+        self.threads.sleep(10.0)
+
     def end(self) -> None:
         for one in self.claims.claims.values():
             one.is_wanted = False
