@@ -224,7 +224,7 @@ LEFT_OUT = {
     "demo": "reads no file",
     "machines": "reads no file",
     "version": "reads no file",
-    "agent": "runs until it is ended: its log is a JSON document a line (tests/agent/outside/test_agent_configuration.py)",
+    "agent": "runs until it is ended: its log is a document a line (tests/agent/outside/test_agent_configuration.py)",
     "deploy": "runs in the chart's pods",
     "dra": "runs until it is ended",
     "extender": "runs until it is ended",

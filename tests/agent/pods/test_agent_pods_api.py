@@ -470,12 +470,6 @@ def test_a_folder_that_is_not_there_is_reported_once_and_taken_up_when_it_comes(
     assert cpus(pods, static()) == "2"
 
 
-def test_a_thousand_tries_in_a_day_are_written_a_few_dozen_times() -> None:
-    book = EventBook()
-    written = [book.record(HELD, 11.0 * number, number) for number in range(24 * 3600 // 11)]
-    assert sum(one is not None for one in written) < 160
-
-
 def test_what_is_remembered_is_bounded(tmp_path: Path) -> None:
     write(tmp_path, "etcd.json")
     pods = StaticPods(tmp_path, "node-1")
