@@ -51,7 +51,7 @@ from mooring.fleet.page import (
     fleet_page_text,
     heat_svg,
 )
-from mooring.fleet.ranking import Goal, ranked, size_of, spreads, variants
+from mooring.fleet.ranking import Goal, ranked, size_of, variants
 from mooring.fleet.scheduler.strategy import Strategy
 from mooring.fleet.simulation import MOST_SAMPLES, Simulation, answer_of, with_pods
 from mooring.fleet.text import fleet_parts
@@ -114,8 +114,8 @@ def test_the_first_of_a_ranking_admits_most() -> None:
     nodes = cluster(group("a", 2, gpus=0))
     works = [work_of("w", [arrival(f"p{n}", SIX, n, 5.0) for n in range(6)])]
     rows = ranked(all_figures(variants(nodes, works, [Strategy()], ["topologyManagerPolicy=single-numa-node,none"], 0)))
-    assert rows[0][0].trial.variant.startswith("topologyManagerPolicy=none")
-    assert [(spreads(runs)["admitted"][0], spreads(runs)["refused"][0]) for runs in rows] == [(6, 0), (0, 6)]
+    assert rows[0].variant.startswith("topologyManagerPolicy=none")
+    assert [(row.admitted[0], row.refused[0]) for row in rows] == [(6, 0), (0, 6)]
 
 
 def test_one_node_fewer_than_the_size_does_not_do() -> None:

@@ -26,7 +26,7 @@ from mooring.engine.releases.catalog import release_of
 from mooring.fleet.event_files import load_cluster
 from mooring.fleet.live_cluster import LiveCluster, live_cluster
 from mooring.fleet.nodes import Nodes
-from mooring.fleet.relocation import FitQuestion, drain, fit, is_clean, upgrade
+from mooring.fleet.relocation.answer import FitQuestion, drain, fit, is_clean, upgrade
 from mooring.fleet.scheduler.scheduler import Scheduler
 from mooring.fleet.scheduler.strategy import Strategy
 from mooring.inputs.configuration.kubelet_config import kubelet_config

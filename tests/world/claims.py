@@ -94,6 +94,7 @@ class Claims:
         except MooringError:
             return
         way = ClaimObjects(connector(self.server))
+        self.specs.tidy()
         driver = Driver(agent, self.specs, SlicePublisher(DRIVER, NODE, Grouping.NUMA, way, self.log))
         devices, health = DeviceHealth(NODE, self.node.root / "sys"), Health()
         metrics = DriverMetrics(health.is_ready)

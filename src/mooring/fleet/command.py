@@ -20,8 +20,9 @@ with lazily():
     from mooring.engine.core import release
     from mooring.engine.kubelet import events
     from mooring.engine.releases import catalog
-    from mooring.fleet import event_files, relocation, work_files
+    from mooring.fleet import event_files, work_files
     from mooring.fleet import live_objects as budgets
+    from mooring.fleet.relocation import answer as relocation
     from mooring.fleet.scheduler import strategy
     from mooring.inputs.configuration import node_configuration
     from mooring.inputs.decoding import documents
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from mooring.engine.kubelet.events import Restart
     from mooring.fleet.cluster import NodeCluster, Work
     from mooring.fleet.live_cluster import LiveCluster
-    from mooring.fleet.relocation import FitQuestion
+    from mooring.fleet.relocation.answer import FitQuestion
     from mooring.fleet.scheduler.strategy import Strategy
     from mooring.views.svg.plot import Plot
 

@@ -23,8 +23,9 @@ from mooring.lazy import lazily
 with lazily():
     from mooring.answers.base.changes import configuration
     from mooring.cli import terminal
-    from mooring.fleet import nodes, page, ranking, relocation, simulation, text, trials
-    from mooring.fleet import relocation_text as texts
+    from mooring.fleet import nodes, page, ranking, simulation, text, trials
+    from mooring.fleet.relocation import answer as relocation
+    from mooring.fleet.relocation import text as texts
 
 if TYPE_CHECKING:
     from mooring.fleet.simulation import Simulation

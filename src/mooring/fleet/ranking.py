@@ -10,7 +10,7 @@ How many nodes does the work need? The fewest of a group with which a simulation
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
 from statistics import fmean, stdev
@@ -80,6 +80,21 @@ SeedSpread: TypeAlias = tuple[float, float]
 where there is one seed."""
 
 
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """One variant."""
+
+    variant: str
+    seeds: int
+    admitted: SeedSpread
+    refused: SeedSpread
+    without_node: SeedSpread
+    waited: SeedSpread
+    """The 99th percentile, in seconds."""
+    stranded_cpus: SeedSpread
+    """Share of all CPUs, over time."""
+
+
 def spread(values: Iterable[float]) -> SeedSpread:
     """Return mean and margin of a figure over seeds.
 
@@ -93,35 +108,23 @@ def spread(values: Iterable[float]) -> SeedSpread:
     return fmean(found), quantile * stdev(found) / sqrt(len(found))
 
 
-_FIGURES: Final[Mapping[str, Callable[[Figures], float]]] = {
-    "admitted": lambda one: one.admitted,
-    "refused": lambda one: one.trial.pods.refused,
-    "no node": lambda one: one.without_node,
-    "waited (99 %)": lambda one: one.trial.waited.percentile99,
-    "CPUs stranded": lambda one: one.stranded_cpus,
-}
-"""What is compared, under the heading of its column: pods, seconds, and the share of all CPUs over time."""
-
-
-def spreads(runs: Sequence[Figures]) -> Mapping[str, SeedSpread]:
-    """Return what is compared of the simulations of one variant, by the heading of its column."""
-    return {heading: spread(map(figure, runs)) for heading, figure in _FIGURES.items()}
-
-
-def ranked(figures: Iterable[Figures]) -> list[list[Figures]]:
-    """Return the simulations of each variant; the best variant comes first.
-
-    It is the one with most pods admitted, then with fewest refused, then with the shortest wait.
-    """
-
-    def merit(runs: Sequence[Figures]) -> tuple[float, ...]:
-        found = spreads(runs)
-        return -found["admitted"][0], found["refused"][0], found["waited (99 %)"][0]
-
-    variants_run: dict[str, list[Figures]] = {}
+def ranked(figures: Iterable[Figures]) -> list[Ranked]:
+    """Return the variants, best first: most pods admitted, then fewest refused, then the shortest wait."""
+    found: dict[str, list[Figures]] = {}
     for one in figures:
-        variants_run.setdefault(one.trial.variant, []).append(one)
-    return sorted(variants_run.values(), key=merit)
+        found.setdefault(one.trial.variant, []).append(one)
+    rows = [Ranked(name, len(some), *(spread(map(one, some)) for one in _FIGURES)) for name, some in found.items()]
+    return sorted(rows, key=lambda row: (-row.admitted[0], row.refused[0], row.waited[0]))
+
+
+_FIGURES: Final[tuple[Callable[[Figures], float], ...]] = (
+    lambda one: one.admitted,
+    lambda one: one.trial.pods.refused,
+    lambda one: one.without_node,
+    lambda one: one.trial.waited.percentile99,
+    lambda one: one.stranded_cpus,
+)
+"""What is ranked, in the order of the fields of :class:`Ranked`."""
 
 
 def resized(cluster: NodeCluster, group: str, count: int) -> NodeCluster:
@@ -231,7 +234,7 @@ def comparison_document(work: str, figures: Sequence[Figures]) -> FleetCompariso
     """Return the document of a comparison; the best variant is the first of the ranking."""
     best = ranked(figures)
     trials = [one.trial for one in figures]
-    return FleetComparisonDocument(work=work, trials=trials, best=best[0][0].trial.variant if best else "")
+    return FleetComparisonDocument(work=work, trials=trials, best=best[0].variant if best else "")
 
 
 def sizes_document(work: str, sizes: Sequence[Size]) -> FleetComparisonDocument:

@@ -17,7 +17,7 @@ from mooring.fleet.cluster import REMADE, PodPhase, Record, Work
 from mooring.fleet.controllers import MOST_REMADE
 from mooring.fleet.documents import FatesPart, FleetDocument, FleetPeriodPart, FleetSamplePart
 from mooring.fleet.nodes import cause_words, causes
-from mooring.fleet.ranking import Goal, SeedSpread, Size, ranked, spreads
+from mooring.fleet.ranking import Goal, SeedSpread, Size, ranked
 from mooring.fleet.simulation import Simulation
 from mooring.fleet.trials import Figures
 from mooring.views.console import new_table
@@ -227,29 +227,30 @@ def comparison_parts(cluster: str, work: Work, figures: Sequence[Figures]) -> It
     """Yield the variants, best first."""
     yield from head(cluster, f"{plural(work.pods, 'pod')} of {clean(work.name)}", work.findings)
     yield Text("")
-    table = new_table("", *_COUNTED, *_HEADINGS, right=range(1, 6))
+    table = new_table("", "admitted", "refused", "no node", "waited (99 %)", "CPUs stranded", right=range(1, 6))
     rows = ranked(figures)
-    for number, runs in enumerate(rows, 1):
-        found = spreads(runs)
-        counts = (found[heading] for heading in _COUNTED)
-        shown = [f"{mean:.1f} ± {margin:.1f}" if margin else f"{mean:g}" for mean, margin in counts]
-        table.add_row(str(number), *shown, *_means(found))
+    for number, row in enumerate(rows, 1):
+        table.add_row(
+            str(number),
+            _figure(row.admitted),
+            _figure(row.refused),
+            _figure(row.without_node),
+            duration(row.waited[0]),
+            f"{row.stranded_cpus[0]:.1%}",
+        )
     yield table
     yield Text("")
-    for number, runs in enumerate(rows, 1):
-        yield Text(f"{number}  {runs[0].trial.variant}{_seeds(runs)}")
-    if any(len(runs) > 1 for runs in rows):
+    for number, row in enumerate(rows, 1):
+        seeds = f" ({row.seeds} seeds)" if row.seeds > 1 else ""
+        yield Text(f"{number}  {row.variant}{seeds}")
+    if any(row.seeds > 1 for row in rows):
         yield Text("")
         yield Text("±: half the interval that holds the mean with 95 % confidence (Student's t over the seeds)", "dim")
 
 
-def _means(found: Mapping[str, SeedSpread]) -> tuple[str, str]:
-    waited, stranded = (found[heading][0] for heading in _HEADINGS)
-    return duration(waited), f"{stranded:.1%}"
-
-
-def _seeds(runs: Sequence[Figures]) -> str:
-    return f" ({len(runs)} seeds)" if len(runs) > 1 else ""
+def _figure(found: SeedSpread) -> str:
+    mean, margin = found
+    return f"{mean:.1f} ± {margin:.1f}" if margin else f"{mean:g}"
 
 
 def _count(one: Figures) -> str:
@@ -287,24 +288,24 @@ _KINDS = (
     Kind("refused by kubelets", "exclusive-5", "r"),
     Kind("without a node", "exclusive-1", "n"),
 )
-_COUNTED = ("admitted", "refused", "no node")
 _HEADINGS = ("waited (99 %)", "CPUs stranded")
 
 
 def comparison_plot(cluster: str, work: Work, figures: Sequence[Figures]) -> Plot:
     """Return the variants, best first; counts are means over the seeds."""
+    rows = ranked(figures)
     return _plot(
         f"{clean(cluster)}: {plural(len(work.arrivals), 'pod')} of {clean(work.name)}",
         work,
         [
             PlotRow(
                 str(number),
-                (f"{clean(runs[0].trial.variant)}{_seeds(runs)}",),
+                (f"{clean(row.variant)}{f' ({row.seeds} seeds)' if row.seeds > 1 else ''}",),
                 number == 1,
-                counts=tuple(round(found[heading][0]) for heading in _COUNTED),
-                figures=_means(found),
+                counts=(round(row.admitted[0]), round(row.refused[0]), round(row.without_node[0])),
+                figures=(duration(row.waited[0]), f"{row.stranded_cpus[0]:.1%}"),
             )
-            for number, (runs, found) in enumerate(((runs, spreads(runs)) for runs in ranked(figures)), 1)
+            for number, row in enumerate(rows, 1)
         ],
     )
 

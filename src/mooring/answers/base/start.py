@@ -8,8 +8,7 @@ that one as well.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import replace
-from typing import TypeAlias
+from dataclasses import dataclass, replace
 
 from mooring.answers.base.plan import Question
 from mooring.engine.core.bits import list_text, mask_of
@@ -18,7 +17,6 @@ from mooring.engine.core.decision import Cause, Fault, StartRefusal
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.kubelet.start import refusal_of, start_on
 from mooring.engine.node.reservation import DEFAULT_EVICTION_HARD
-from mooring.engine.node.settings import CPU_FILE, MEMORY_FILE
 from mooring.engine.releases.config_fields import CPU_OPTIONS, READ_FIELDS, TOPOLOGY_OPTIONS
 from mooring.engine.releases.gate_history import ALWAYS_ON, GATE_HISTORY
 from mooring.engine.releases.gates import cpu_option_groups, known_gates, topology_option_groups
@@ -32,8 +30,15 @@ from mooring.inputs.decoding.fields import nearest
 _THRESHOLD = "memory.available"
 
 
-StartChange: TypeAlias = tuple[str, Question]
-"""One change in words, an instruction or the name of a state file that is deleted, and the question with it."""
+@dataclass(frozen=True, slots=True)
+class StartChange:
+    """One change, and the question with it."""
+
+    words: str
+    """An instruction, or the name of a file that is deleted."""
+    question: Question
+    drains: bool = False
+    """Whether it deletes a state file, for which the node has to be drained."""
 
 
 def changes_for(question: Question, refusal: StartRefusal) -> Iterator[StartChange]:
@@ -58,7 +63,7 @@ def not_known(question: Question, refusal: StartRefusal) -> str:
 def _with(question: Question, words: str, field: str, value: object) -> StartChange:
     """Return the change that gives a field of the KubeletConfiguration a value."""
     config = replace(question.config, **{READ_FIELDS[field].member: value})  # type: ignore[arg-type]
-    return words, replace(question, config=config)
+    return StartChange(words, replace(question, config=config))
 
 
 def _set(question: Question, field: str, value: str) -> StartChange:
@@ -154,13 +159,13 @@ def _reserved_sum(question: Question, fault: Fault) -> Iterator[StartChange]:
     thresholds = question.config.eviction_hard
     missing = Quantity.parse(given).nano - Quantity.parse(amount).nano
     if thresholds is not None and _THRESHOLD not in thresholds and missing == Quantity.parse(default).nano:
-        change, changed = _put(question, "evictionHard", _THRESHOLD, default)
+        change = _put(question, "evictionHard", _THRESHOLD, default)
         # Without a file, and after an empty map of one, there are no thresholds.
         file = (
             f"give the kubelet's configuration file with --config too (the difference of {default} is exactly the "
             f"default of evictionHard {_THRESHOLD}, which counts with a file alone), or "
         )
-        yield change if thresholds else f"{file}{change}", changed
+        yield change if thresholds else replace(change, words=f"{file}{change.words}")
     held = {
         entry.numa_node: Quantity.parse(entry.limits[resource]).units
         for entry in question.config.reserved_memory
@@ -212,15 +217,14 @@ def _memory(question: Question, words: str, entries: _Entries) -> StartChange:
     for node, limits in entries:
         merged.setdefault(node, {}).update(limits)
     kept = tuple(ReservedMemory(node, limits) for node, limits in merged.items())
-    return words, replace(question, config=replace(question.config, reserved_memory=kept))
+    return StartChange(words, replace(question, config=replace(question.config, reserved_memory=kept)))
 
 
 def _no_file(question: Question, fault: Fault) -> Iterator[StartChange]:
     manager = fault.names[0]
     if getattr(question.files, manager) is not None:
-        is_memory = manager == "memory"
-        files = replace(question.files, memory=None) if is_memory else replace(question.files, cpu=None)
-        yield MEMORY_FILE if is_memory else CPU_FILE, replace(question, files=files)
+        files = replace(question.files, memory=None) if manager == "memory" else replace(question.files, cpu=None)
+        yield StartChange(f"{manager}_manager_state", replace(question, files=files), drains=True)
 
 
 def _gate(question: Question, fault: Fault) -> Iterator[StartChange]:
@@ -234,8 +238,8 @@ def _gate(question: Question, fault: Fault) -> Iterator[StartChange]:
         gates = {close if one == name else one: value for one, value in question.config.feature_gates.items()}
         yield _with(question, f"write featureGates.{close} for {name}", "featureGates", gates)
     ended = "" if is_known else ended_gate(name, question.mooring.release.name)
-    for words, changed in _remove(question, "featureGates", name):
-        yield f"{words} ({ended})" if ended else words, changed
+    for change in _remove(question, "featureGates", name):
+        yield replace(change, words=f"{change.words} ({ended})") if ended else change
 
 
 def _field(question: Question, fault: Fault) -> Iterator[StartChange]:
@@ -259,7 +263,8 @@ def _checked(question: Question, fields: Collection[str]) -> Iterator[StartChang
     for path in checked.values:
         if path in fields:
             kept = replace(checked, values={name: value for name, value in checked.values.items() if name != path})
-            yield f"remove {path}", replace(question, config=replace(question.config, checked=kept))
+            config = replace(question.config, checked=kept)
+            yield StartChange(f"remove {path}", replace(question, config=config))
 
 
 def _eviction(question: Question, fault: Fault) -> Iterator[StartChange]:
@@ -274,7 +279,7 @@ def _flag(question: Question, fault: Fault) -> Iterator[StartChange]:
         if flag.written in fault.names:
             left = tuple(one for one in config.checked.flags if one is not flag)
             changed = replace(config, checked=replace(config.checked, flags=left))
-            yield f"remove {flag.written} from {flag.source}", replace(question, config=changed)
+            yield StartChange(f"remove {flag.written} from {flag.source}", replace(question, config=changed))
 
 
 _BY_CAUSE: Mapping[Cause, Callable[[Question, Fault], Iterator[StartChange]]] = {
@@ -329,9 +334,8 @@ def start_advice(question: Question, refusal: StartRefusal) -> str:
         refusal: why it does not.
     """
     if found := advice_to_start(question, refusal):
-        # A node is drained before a state file is deleted.
-        files = [words for words, _ in found if words in (CPU_FILE, MEMORY_FILE)]
-        fields = [words for words, _ in found if words not in (CPU_FILE, MEMORY_FILE)]
+        files = [change.words for change in found if change.drains]
+        fields = [change.words for change in found if not change.drains]
         text = joined([*fields, *([f"drain the node and delete {joined(files)}"] if files else [])])
         return f"{text[0].upper()}{text[1:]}: the kubelet then starts (run here)."
     if unknown := not_known(question, refusal):
@@ -349,7 +353,7 @@ def advice_to_start(question: Question, refusal: StartRefusal) -> tuple[StartCha
             if starts == _MOST_STARTS:
                 return ()
             starts += 1
-            changes, (_, changed) = (*made, change), change
+            changed, changes = change.question, (*made, change)
             again = refusal_of(start_on(changed.machine, changed.config, changed.mooring, changed.files))
             if again is None:
                 return changes

@@ -172,7 +172,9 @@ def command(
         publisher = devices.SlicePublisher(
             name, node, group, api, log, hardware, roots, numa_node_list, whole, node_allocatable
         )
-        own = driver.Driver(claims, cdi.CDISpecs(Path(cdi_root).absolute(), name), publisher)
+        specs = cdi.CDISpecs(Path(cdi_root).absolute(), name)
+        specs.tidy()
+        own = driver.Driver(claims, specs, publisher)
         device_health = plugin.DeviceHealth(node, sysfs)
         reconciler = driver.Reconciler(own, device_health, immediate=immediate)
         state = plugin.Health()

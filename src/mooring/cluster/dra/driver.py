@@ -48,7 +48,6 @@ class Driver:
         self.name, self.node = publisher.driver, publisher.node
         self.objects, self.log = publisher.objects, publisher.log
         self.agent, self.specs, self.publisher = agent, specs, publisher
-        specs.tidy()
         self._lock = Lock()
         self._topology: Topology | None = None
         self._attributes: dict[str, dict[str, Any]] = {}

@@ -63,10 +63,12 @@ class DeferredText:
 
     def read(self) -> str:
         """Return the text."""
-        if self._made is None:
+        made = self._made  # another thread may forget it meanwhile
+        if made is None:
             state, settings = self._state, self._settings
-            self._made = cpu_text(settings, state) if isinstance(state, CPUState) else memory_text(settings, state)
-        return self._made
+            made = cpu_text(settings, state) if isinstance(state, CPUState) else memory_text(settings, state)
+            self._made = made
+        return made
 
     def forget(self) -> None:
         """Drop the text; the next reader has it made again."""

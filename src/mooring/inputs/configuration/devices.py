@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.machine import Machine
+from mooring.engine.core.machine import Machine, PCIDevice
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.devicemanager.state import NOWHERE, Device, Preference
 from mooring.inputs.decoding import fields as reading
@@ -33,9 +33,24 @@ _NATIVE = "kubernetes.io/"
 _DEVICE_FIELDS = ("id", "numa", "unhealthy", "root")
 
 
-PCISelector: TypeAlias = Mapping[str, str]
-"""Which PCI devices make a resource: ``class`` (or the beginning of it: ``03`` for display controllers, ``0302`` for 3D
-controllers), ``vendor`` and ``device``, hexadecimal texts without 0x, empty for any."""
+@dataclass(frozen=True, slots=True)
+class PCISelector:
+    """Which PCI devices make a resource; hexadecimal texts without 0x, empty for any."""
+
+    class_prefix: str = ""
+    """Beginning of the class code: ``03`` for display controllers, ``0302`` for 3D controllers."""
+    vendor: str = ""
+    device: str = ""
+
+    def chooses(self, found: PCIDevice) -> bool:
+        """Tell whether a PCI device belongs to the resource."""
+        return (
+            found.class_code.startswith(self.class_prefix)
+            and self.vendor in ("", found.vendor)
+            and self.device in ("", found.device)
+        )
+
+
 Declared = Mapping[str, tuple[Device, ...] | PCISelector]
 """Resource -> its devices, or how to choose them on the machine."""
 
@@ -137,15 +152,13 @@ def offered_devices(declared: Declared, machine: Machine) -> dict[str, tuple[Dev
         name = resource.rpartition("/")[2]
         found[resource] = tuple(Device(f"{name}-{number}", (node,)) for number, node in enumerate(nodes))
     return found | {
-        resource: devices
-        if isinstance(devices, tuple)
-        else tuple(
+        resource: tuple(
             Device(found.address, None if found.numa is None else (found.numa,), root=found.root)
             for found in machine.pci
-            if found.class_code.startswith(devices["class"])
-            and devices["vendor"] in ("", found.vendor)
-            and devices["device"] in ("", found.device)
+            if devices.chooses(found)
         )
+        if isinstance(devices, PCISelector)
+        else devices
         for resource, devices in declared.items()
     }
 
@@ -159,7 +172,7 @@ def _selector(content: Mapping[str, Any], field: str) -> PCISelector:
     for name, text in texts.items():
         if not all(digit in "0123456789abcdef" for digit in text):
             raise InputError(f"{text!r:.40} is not hexadecimal", field=f"{field}.pci.{name}", remedy='write "10de"')
-    return texts
+    return PCISelector(texts["class"], texts["vendor"], texts["device"])
 
 
 def _listed(items: Any, field: str) -> tuple[Device, ...]:

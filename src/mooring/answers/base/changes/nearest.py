@@ -236,7 +236,7 @@ def nearest_changes(question: Question, uid: str, limit: int = 3) -> tuple[Propo
     if isinstance(search, StartRefusal):
         # What lets the kubelet start is one remedy of every verb (Plan.remedy); others are for lack of it.
         advice = advice_to_start(question, search)
-        if advice and advice[-1][1].files == question.files:
+        if advice and not any(change.drains for change in advice):
             return ()
         return _ranked([*configuration_search.proposals_to_start(question, uid)], limit)
     found: list[Proposal] = []

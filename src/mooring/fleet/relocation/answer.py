@@ -36,8 +36,8 @@ from mooring.fleet.documents import (
 )
 from mooring.fleet.live_cluster import LiveCluster
 from mooring.fleet.live_objects import EVERYTHING, Fixed, LivePod
-from mooring.fleet.moves import MOST_TRIALS, MovePlan, MovingPods, fewest_moves
 from mooring.fleet.nodes import Nodes, causes
+from mooring.fleet.relocation.moves import MOST_TRIALS, MovePlan, MovingPods, fewest_moves
 from mooring.fleet.scheduler.scheduler import Scheduler
 from mooring.fleet.scheduler.strategy import Strategy
 from mooring.fleet.states import restarting

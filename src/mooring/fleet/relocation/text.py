@@ -21,7 +21,7 @@ from mooring.engine.core.errors import clean
 from mooring.explanations.codes import page
 from mooring.explanations.phrases import plural
 from mooring.fleet import documents as parts
-from mooring.fleet.relocation import FAILURES, HELD, LOST, MOVES, REFUSED, STAYS, WAITS, FitQuestion
+from mooring.fleet.relocation.answer import FAILURES, HELD, LOST, MOVES, REFUSED, STAYS, WAITS, FitQuestion
 from mooring.fleet.text import INDENT, head, section
 from mooring.views.console import new_table
 
