@@ -17,6 +17,7 @@ from mooring.engine.core.errors import InputError, clean
 from mooring.explanations.codes import (
     SHARED_BY_QOS,
     UNHEALTHY_DEVICES,
+    CodePage,
     all_codes,
     codes_beginning,
     is_code,
@@ -160,7 +161,8 @@ def _tells_meaning(name: str, form: str, to: str) -> bool:
     if about is None:
         return False
     if form == "json" and is_code(about.code):
-        emit_document(json_text(about), to)
+        document = parts.CodePageDocument(code=about.code, title=about.title, text=about.text)
+        emit_document(json_text(document), to)
     elif form == "text":
         emit(page_text(about, to), to)
     else:
@@ -227,7 +229,7 @@ def explain_text(document: parts.ExplanationDocument, *, verbose: bool = False, 
     return terminal.text_for(rich_console.Group(*_parts(document, verbose=verbose)), to)
 
 
-def page_text(about: parts.CodePageDocument, to: str = "") -> str:
+def page_text(about: CodePage, to: str = "") -> str:
     """Return the page about a code: set in type on a terminal, as it is written elsewhere."""
     if to in ("", STANDARD_OUTPUT) and rich_console.Console().is_terminal:
         return terminal.text_for(rich_markdown.Markdown(about.text), to)

@@ -22,8 +22,6 @@ from mooring.lazy import dataclass, lazily
 with lazily():
     import difflib
 
-    from mooring.documents import explanation as parts
-
 NOT_ENOUGH_CPUS = "MOOR-101"
 LARGER_THAN_A_NODE = "MOOR-102"
 NO_SINGLE_NODE = "MOOR-103"
@@ -191,6 +189,17 @@ _WORD = re.compile(r"[\w./-]+")
 _BEGINNING = re.compile(r"MOOR-[0-9]{0,2}")
 
 
+@dataclass(frozen=True, slots=True)
+class CodePage:
+    """What there is to know about one code."""
+
+    code: str
+    title: str
+    """The heading without the code."""
+    text: str
+    """The whole page in Markdown; its first line is ``# CODE: title``."""
+
+
 def is_code(text: str) -> bool:
     """Tell whether a text has the form of a code, in either case.
 
@@ -206,7 +215,7 @@ def all_codes() -> list[str]:
     return sorted(name.removesuffix(".md") for name in names if name.endswith(".md"))
 
 
-def page(code: str) -> parts.CodePageDocument:
+def page(code: str) -> CodePage:
     """Return the page about a code.
 
     Raises:
@@ -224,10 +233,10 @@ def page(code: str) -> parts.CodePageDocument:
         lines = [f"* `{rule.name}` ({rule.span}): {rule.says}. Since {rule.after}: {rule.instead}.\n" for rule in rules]
         before, source, after = text.rpartition(_SOURCE)
         text = f"{before}\n## Rules of older releases\n\n{''.join(lines)}{source}{after}"
-    return parts.CodePageDocument(code=wanted, title=title, text=text)
+    return CodePage(wanted, title, text)
 
 
-def codes_beginning(text: str) -> list[parts.CodePageDocument]:
+def codes_beginning(text: str) -> list[CodePage]:
     """Return the pages of the codes that begin with a text; none if the text has not the form of such a beginning.
 
     Capitals only: a pod can have the name ``moor-1``.
@@ -251,11 +260,11 @@ def codes_beginning(text: str) -> list[parts.CodePageDocument]:
 def reasons() -> dict[str, str]:
     """Return the part of the table about each reason, by the name of the reason."""
     table = (files("mooring.explanations.codes") / "reasons.md").read_text(encoding="utf-8")
-    found = (part.partition("\n\n") for part in table.split("\n## ")[1:])
-    return {name: text for names, _, text in found for name in names.split(", ")}
+    parts = (part.partition("\n\n") for part in table.split("\n## ")[1:])
+    return {name: text for names, _, text in parts for name in names.split(", ")}
 
 
-def reason_page(text: str) -> parts.CodePageDocument | None:
+def reason_page(text: str) -> CodePage | None:
     """Return what a reason means, or a sentence that has one, a code or a message of the table in it; None for a name.
 
     Messages are the formats of the kubelet, the scheduler and the API server.
@@ -286,5 +295,5 @@ def reason_page(text: str) -> parts.CodePageDocument | None:
     listed = "".join(f"* {code}: {page(code).title}\n" for code in codes)
     messages = about or "".join(message[0] for message in _MESSAGE.finditer(table[name]))
     titled = (("What it means", meaning), ("Messages", messages), ("Codes: mooring explain CODE", listed))
-    sections = (f"\n## {title}\n\n{content.strip()}\n" for title, content in titled if content.strip())
-    return parts.CodePageDocument(code=name, title=name, text=f"# {name}\n{''.join(sections)}")
+    parts = (f"\n## {title}\n\n{content.strip()}\n" for title, content in titled if content.strip())
+    return CodePage(name, name, f"# {name}\n{''.join(parts)}")
