@@ -19,6 +19,7 @@ from tests.laws.strategies_resizing import (
 from mooring.engine.core.bits import NO_CPUS, CPUMask, list_text, members
 from mooring.engine.core.config import ANYWHERE, CPU_HOTPLUG, NEVER, REPLACE, SAME_NODES, MooringConfig
 from mooring.engine.core.machineinfo import MachineInfo
+from mooring.engine.extensions.facts import CPUsBroken, CPUsReplaced
 from mooring.engine.extensions.offline import broken_sets
 from mooring.engine.node import Node
 from mooring.engine.node.hotplug import CPUsChanged, came_online, remembered, replanned, went_offline
@@ -151,9 +152,9 @@ class Story:
     def _changes(self, after: Node, change: CPUsChanged) -> None:
         before, self.node = self.node, after
         assert change.offline == after.cpu.offline
-        event(f"broken: {any(not one.replaced_by for one in change.broken)}")
-        event(f"replaced: {any(one.replaced_by for one in change.broken)}")
-        event(f"restored: {any(one.before != one.cpus for one in change.restored)}")
+        event(f"broken: {any(isinstance(one, CPUsBroken) for one in change.broken)}")
+        event(f"replaced: {any(isinstance(one, CPUsReplaced) for one in change.broken)}")
+        event(f"restored: {any(one.before != one.after for one in change.restored)}")
         had, has = sets_of(before), sets_of(after)
         assert {place: cpus.bit_count() for place, cpus in had.items()} == {
             place: cpus.bit_count() for place, cpus in has.items()
@@ -165,18 +166,21 @@ class Story:
         if before.cpu.default & ~before.cpu.offline & ~after.cpu.offline:
             assert after.cpu.default & ~after.cpu.offline, "the shared pool is emptied by stand-ins"
         for one in change.broken:
-            self._stands_in_rightly(one.pod, one.container, one.replaced_by, one.why)
+            if isinstance(one, CPUsReplaced):
+                assert has[one.pod, one.container] == one.after
+                self._stands_in_rightly(one.pod, one.container, one.after & ~one.before)
+            else:
+                assert one.why
         for back in change.restored:
-            assert has[back.pod, back.container] == back.cpus
-            assert not back.cpus & after.cpu.offline
+            assert has[back.pod, back.container] == back.after
+            assert not back.after & after.cpu.offline
         self.look(before)
 
-    def _stands_in_rightly(self, uid: str, name: str, stand_ins: int, why: str) -> None:
+    def _stands_in_rightly(self, uid: str, name: str, stand_ins: int) -> None:
         policy = self.node.settings.cpu
         assert policy is not None
-        assert bool(stand_ins) != bool(why)
-        if self.rule == NEVER:
-            assert not stand_ins
+        assert stand_ins
+        assert self.rule != NEVER
         if policy.rules.whole_cores and (uid, "") not in sets_of(self.node):
             assert policy.topology.core_siblings(CPUMask(stand_ins)) == stand_ins
         if self.rule == SAME_NODES and (uid, name) in self.own:

@@ -26,11 +26,12 @@ from tests.node.resizable import resized
 from mooring.engine.core.bits import NO_CPUS, list_text
 from mooring.engine.core.config import ANYWHERE, NEVER
 from mooring.engine.core.errors import InputError
-from mooring.engine.extensions.offline import BrokenSet, broken_sets
+from mooring.engine.extensions.facts import CPUsBroken
+from mooring.engine.extensions.offline import broken_sets
 from mooring.engine.node import Node
 from mooring.engine.node.claims import Claim, Share, claim, claimable
 from mooring.engine.node.hotplug import (
-    RestoredSet,
+    CPUsChanged,
     came_online,
     hotplug_findings,
     remembered,
@@ -44,16 +45,32 @@ def left_in_pool(node: Node) -> str:
     return list_text(node.cpu.default & ~node.cpu.offline)
 
 
+def replacements(change: CPUsChanged) -> list[tuple[str, str, str]]:
+    """Return container, lost CPUs and their replacement of each set that changed."""
+    return [
+        (one.container, list_text(one.lost), "")
+        if isinstance(one, CPUsBroken)
+        else (one.container, list_text(one.before & ~one.after), list_text(one.after & ~one.before))
+        for one in change.broken
+    ]
+
+
+def reasons(change: CPUsChanged) -> set[str]:
+    return {one.why for one in change.broken if isinstance(one, CPUsBroken)}
+
+
 def test_others_of_the_same_node_stand_in_until_the_cpu_is_back() -> None:
     node = with_pods(hotpluggable(), pod(3))
     after, change = offline(node, "2")
-    assert change.broken == (BrokenSet("p", "a", cpus("1-3"), cpus("2"), cpus("4")),)
+    assert replacements(change) == [("a", "2", "4")]
     assert set_of(after, "p") == "1,3-4"
     assert str(after.shared_pool) == "0,2,5-15"
     assert left_in_pool(after) == "0,5-15"
     assert not broken_sets(after.cpu)
     again, back = online(after, "2")
-    assert back.restored == (RestoredSet("p", "a", cpus("1-3"), cpus("1,3-4")),)
+    assert [(one.pod, one.container, one.before, one.after) for one in back.restored] == [
+        ("p", "a", cpus("1,3-4"), cpus("1-3"))
+    ]
     assert again == node
 
 
@@ -86,13 +103,13 @@ def test_a_kept_cpu_that_is_back_is_given_to_nobody_else() -> None:
 def test_without_room_on_its_nodes_a_set_stays_broken_until_there_is_some() -> None:
     full = with_pods(hotpluggable(config("single-numa-node")), pod(4, uid="p"), pod(3, uid="q"))
     node, change = offline(full, "2")
-    assert change.broken == (BrokenSet("p", "a", cpus("1-4"), cpus("2"), why="1 needed, 0 free on NUMA node 0"),)
+    assert change.broken == (CPUsBroken("p", "a", cpus("1-4"), cpus("2"), "1 needed, 0 free on NUMA node 0"),)
     assert set_of(node, "p") == "1-4"
     assert replanned(node)[0] is not None
     assert replanned(node)[1].broken == ()
     node, _ = node.remove("q")
     node, change = replanned(node)
-    assert change.broken == (BrokenSet("p", "a", cpus("1-4"), cpus("2"), cpus("5")),)
+    assert replacements(change) == [("a", "2", "5")]
 
 
 def test_anywhere_looks_on_its_own_nodes_first() -> None:
@@ -118,11 +135,11 @@ def test_whole_cores_are_given_up_and_stand_in() -> None:
     kubelet = config(options={"full-pcpus-only": "true"}, reserved="0,4")
     node = with_pods(hotpluggable(kubelet, machine(1, 4)), pod(2))
     lost, change = offline(node, "5")
-    assert (change.broken[0].lost, set_of(lost, "p")) == (cpus("1,5"), "2,6")
+    assert (replacements(change), set_of(lost, "p")) == ([("a", "1,5", "2,6")], "2,6")
     assert left_in_pool(lost) == "0-1,3-4,7"
     assert not lost.admit(pod(4, uid="q"))[1].admitted
     lost, change = offline(with_pods(lost, pod(2, uid="q")), "2")
-    assert [one.why for one in change.broken] == ["2 needed, 0 free on NUMA node 0"]
+    assert reasons(change) == {"2 needed, 0 free on NUMA node 0"}
     assert set_of(online(lost, "5")[0], "p") == "1,5"
 
 
@@ -142,8 +159,8 @@ def test_a_partition_without_room_stays_broken_as_a_whole() -> None:
     one = whole("3", quantified("a", cpu="2"), shared("rest"))
     node = with_pods(hotpluggable(kubelet, machine(1, 4, threads=1)), one)
     lost, change = offline(node, "2")
-    assert [(one.container, one.lost) for one in change.broken] == [("", cpus("2")), ("a", cpus("2"))]
-    assert {one.why for one in change.broken} == {"1 needed, 0 free on NUMA node 0"}
+    assert replacements(change) == [("", "2", ""), ("a", "2", "")]
+    assert reasons(change) == {"1 needed, 0 free on NUMA node 0"}
     assert lost.cpu.assignments == node.cpu.assignments
 
 
@@ -151,7 +168,8 @@ def test_a_claim_is_marked_and_keeps_what_it_has() -> None:
     asked = Claim("c", "shop", "cpus", (Share("fast", "numa0", 2, cpus("0-7")),))
     node, _ = claim(hotpluggable(), asked)
     lost, change = offline(node, "1,3-4")
-    assert [(one.pod, one.lost, one.replaced_by) for one in change.broken] == [("claim:c", cpus("1"), 0)]
+    assert replacements(change) == [("shop/cpus/numa0/fast", "1", "")]
+    assert [one.pod for one in change.broken] == ["claim:c"]
     assert list_text(claimable(lost)) == "5-15"
     other = Claim("d", "shop", "more", (Share("fast", "numa0", 4, cpus("0-7")),))
     refused = claim(lost, other)[1]
@@ -173,7 +191,7 @@ def test_stand_ins_leave_the_pool_a_cpu() -> None:
     kubelet = config(options={"strict-cpu-reservation": "true"})
     node = with_pods(hotpluggable(kubelet, machine(1, 4, threads=1)), pod(2))
     node, change = offline(node, "1")
-    assert [one.why for one in change.broken] == ["they would be the last CPUs of the shared pool"]
+    assert reasons(change) == {"they would be the last CPUs of the shared pool"}
 
 
 def test_a_pod_that_grows_gets_no_offline_cpu_and_its_own_back() -> None:
@@ -273,17 +291,17 @@ def test_some_of_a_set_that_are_back_are_told_while_others_are_not() -> None:
     lost, _ = offline(node, "1")
     assert set_of(lost, "p") == "2-4"
     lost, change = offline(lost, "2")
-    assert [(one.lost, one.replaced_by) for one in change.broken] == [(cpus("2"), 0)]
+    assert replacements(change) == [("a", "2", "")]
     half, change = online(lost, "1")
     assert set_of(half, "p") == "1,3-4"
-    assert [(one.cpus, one.lost, one.replaced_by) for one in change.broken] == [(cpus("1-3"), cpus("2"), cpus("4"))]
+    assert replacements(change) == [("a", "2", "4")]
     full = with_pods(hotpluggable(None, machine(1, 5, threads=1), NEVER), pod(3))
     settings = replace(full.settings, replace_offline="same-nodes")
     lost, _ = offline(replace(full, settings=settings), "1")
     lost, _ = offline(replace(lost, settings=full.settings), "2")
     half, change = online(lost, "1")
     assert (set_of(half, "p"), change.restored) == ("1-3", ())
-    assert [(one.cpus, one.lost, one.replaced_by) for one in change.broken] == [(cpus("1-3"), cpus("2"), 0)]
+    assert replacements(change) == [("a", "2", "")]
 
 
 def test_what_init_containers_left_is_not_given_while_it_is_offline() -> None:
