@@ -7,20 +7,18 @@ from fractions import Fraction
 from itertools import combinations, islice
 from math import comb
 
-from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.errors import InputError
-from mooring.engine.plugins.values import (
-    RESERVED,
+from mooring.engine.plugins import (
     AffinityRequest,
     CPURequest,
+    CPUSet,
+    InputError,
     can_hold,
-    check_fields,
     hookimpl,
     is_whole,
     kubelet_choice,
     scored_choice,
-    word,
 )
+from mooring.engine.plugins.values import RESERVED, check_fields, word
 
 
 class KubeletRules:
