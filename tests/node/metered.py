@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from tests.cpumanager.pods import amounts
+from tests.node.nodes import GIB
+from tests.node.podlevel_nodes import whole
+
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.core.decision import Observer
 from mooring.engine.core.machineinfo import Cache, Core, HugePages, MachineInfo, NUMANode
-from mooring.engine.core.pod import Container, ContainerKind, Pod, PodResources, QoS, ResourceList
+from mooring.engine.core.pod import Container, ContainerKind, Pod
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.node import Decision, Node
 from mooring.engine.node.metric_names import samples
 from mooring.engine.node.metrics import Metrics, observe_duration
 
-GIB = 2**30
 PAGES = "hugepages-2Mi"
 
 Numbers = dict[str, int]
@@ -98,17 +101,12 @@ def config(
     )
 
 
-def amounts(cpu: str = "", memory: str = "", pages: str = "") -> ResourceList:
-    """Return resources; what is empty is not named."""
-    texts = {"cpu": cpu, "memory": memory, PAGES: pages}
-    return {resource: Quantity.parse(text) for resource, text in texts.items() if text}
-
-
 def container(
     name: str, cpu: str = "2", memory: str = "1Gi", pages: str = "", kind: ContainerKind = ContainerKind.APP
 ) -> Container:
     """Return a container whose requests equal its limits."""
-    return Container(name, kind, amounts(cpu, memory, pages), amounts(cpu, memory, pages))
+    wanted = {**amounts(cpu, memory), **({PAGES: Quantity.parse(pages)} if pages else {})}
+    return Container(name, kind, wanted, wanted)
 
 
 def init(name: str, cpu: str = "2", memory: str = "1Gi") -> Container:
@@ -116,20 +114,9 @@ def init(name: str, cpu: str = "2", memory: str = "1Gi") -> Container:
     return container(name, cpu, memory, kind=ContainerKind.INIT)
 
 
-def shared(name: str, kind: ContainerKind = ContainerKind.APP) -> Container:
-    """Return a container without requests."""
-    return Container(name, kind)
-
-
-def pod(uid: str, *containers: Container, qos: QoS = QoS.GUARANTEED) -> Pod:
-    """Return a pod without pod-level resources."""
-    return Pod(uid, uid, containers=containers, qos=qos)
-
-
 def pod_level(uid: str, cpu: str, memory: str, *containers: Container) -> Pod:
     """Return a Guaranteed pod with pod-level resources."""
-    own = amounts(cpu, memory)
-    return Pod(uid, uid, containers=containers, qos=QoS.GUARANTEED, resources=PodResources(own, own))
+    return whole(cpu, *containers, memory=memory, uid=uid)
 
 
 def numbers(metrics: Metrics) -> Numbers:

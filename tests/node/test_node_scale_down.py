@@ -82,14 +82,6 @@ def test_cpus_stay_until_the_delay_is_over_and_somebody_looks(spelling: str) -> 
     assert reconcile(late).cpu.pre_assignments == {}
 
 
-def test_another_pod_gets_them_afterwards_only(spelling: str) -> None:
-    node, _ = resized(grown(spelling), asked(spelling, 2))
-    refused, decision = node.admit(pod(13, uid="q"))
-    assert not decision.admitted
-    assert refused.cpu.assignments == node.cpu.assignments
-    assert reconcile(after(node, 5)).admit(pod(13, uid="q"))[1].admitted
-
-
 def test_a_request_for_something_else_leaves_the_delay_alone(spelling: str) -> None:
     node, _ = resized(grown(spelling), asked(spelling, 3))
     more = replace(pod(3, gib=2), scale_down_grace=asked(spelling, 3).scale_down_grace)

@@ -148,9 +148,10 @@ def with_nic(name: str, cpus: int) -> Pod:
     return replace(pod(name, cpus), containers=(Container("c0", requests=limits, limits=limits),))
 
 
-def crowded(plugin: str) -> Kubelet:
+def crowded(plugin: str, policy: str = "best-effort") -> Kubelet:
     """Return a node whose NUMA node 1, the one with the device, has one CPU left."""
-    kubelet = node_on(TWO_SOCKETS, plugin, config=BEST_EFFORT).with_devices(DeviceState(ON_NODE_1))
+    config = replace(STATIC, topology_manager_policy=policy)
+    kubelet = node_on(TWO_SOCKETS, plugin, config=config).with_devices(DeviceState(ON_NODE_1))
     kubelet, _ = kubelet.admit(pod("zero", 3))
     kubelet, _ = kubelet.admit(pod("one", 3))
     kubelet, _ = kubelet.remove("zero")
@@ -177,12 +178,7 @@ def test_where_a_preferred_merge_exists_nothing_changes() -> None:
 
 @pytest.mark.parametrize("policy", ["restricted", "single-numa-node"])
 def test_other_policies_are_left_alone(policy: str) -> None:
-    strict = replace(BEST_EFFORT, topology_manager_policy=policy)
-    kubelet = node_on(TWO_SOCKETS, "cpus-first", config=strict).with_devices(DeviceState(ON_NODE_1))
-    kubelet, _ = kubelet.admit(pod("zero", 3))
-    kubelet, _ = kubelet.admit(pod("one", 3))
-    kubelet, _ = kubelet.remove("zero")
-    _, decision = kubelet.admit(with_nic("web", 3))
+    _, decision = crowded("cpus-first", policy).admit(with_nic("web", 3))
     assert decision.reason == "TopologyAffinityError"
 
 
@@ -208,13 +204,10 @@ def test_explain_names_the_plugin() -> None:
 def test_nothing_is_refused_because_of_it(requests: list[tuple[int, str, bool]]) -> None:
     """Law: with memory pinned too, whatever is admitted on a state without the plugin is admitted with it."""
     kubelet = node_on(TWO_SOCKETS, "cpus-first", config=WITH_MEMORY)
-    policy = kubelet.settings.cpu
-    assert policy is not None
     for index, (cpus, memory, leaves) in enumerate(requests):
         limits = {"cpu": Quantity.parse(str(cpus)), "memory": Quantity.parse(memory)}
         one = replace(pod(f"pod-{index}", cpus), containers=(Container("c0", requests=limits, limits=limits),))
-        bare = replace(kubelet.settings, plugins=None, cpu=replace(policy, chooser=None))
-        _, without = replace(kubelet.node, settings=bare).decide(one)
+        _, without = replace(kubelet.node, settings=_without_plugins(kubelet)).decide(one)
         kubelet, decision = kubelet.admit(one)
         assert decision.admitted or not without.admitted, decision.message
         assert not list(breaks(kubelet.node.settled()))
