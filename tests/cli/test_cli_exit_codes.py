@@ -354,6 +354,26 @@ def _pods(count: int, name: str, resources: Mapping[str, object]) -> list[dict[s
     ]
 
 
+def _running(count: int) -> list[dict[str, Any]]:
+    """Return nodes with twenty pods each, as kubectl prints them."""
+    amounts = {"cpu": "256", "memory": "500Gi", "pods": "100"}
+    nodes = [
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": f"node-{number}", "labels": {"node.kubernetes.io/instance-type": "large"}},
+            "status": {"capacity": amounts, "allocatable": amounts},
+        }
+        for number in range(count // 20)
+    ]
+    pods = _pods(len(nodes) * 20, "web", SMALL_LIMITS)
+    for number, pod in enumerate(pods):
+        pod["metadata"]["uid"] = str(number)
+        pod["spec"]["nodeName"] = f"node-{number // 20}"
+        pod["status"] = {"phase": "Running"}
+    return [*nodes, *pods]
+
+
 def _written(folder: Path, count: int) -> dict[str, str]:
     """Write what the verbs are asked about, and return the names of the files."""
     steps: list[dict[str, Any]] = [{"admit": pod} for pod in _pods(count, "web", SMALL_LIMITS)]
@@ -369,7 +389,12 @@ def _written(folder: Path, count: int) -> dict[str, str]:
         "CONFIG": kubelet,
         "CLUSTER": CLUSTER,
         "SCENARIO": {"id": "large", "machine": NODE[1], "kubelet": POLICIES, "steps": steps},
+        "RUNNING": {"apiVersion": "v1", "kind": "List", "items": _running(count)},
     }
+    cpu = folder / "sys/devices/system/cpu/cpu0/topology/core_id"
+    cpu.parent.mkdir(parents=True)
+    for file in (cpu, cpu.parents[2] / "online"):
+        file.write_text("0\n", encoding="ascii")
     for name, document in documents.items():
         (folder / f"{name}.json").write_text(json.dumps(document), encoding="utf-8")
     return {name: str(folder / f"{name}.json") for name in documents} | {"STATE": str(folder)}
@@ -388,22 +413,36 @@ def _written(folder: Path, count: int) -> dict[str, str]:
         ("plan -o html -f PODS", 8_000, GB, 60),
         ("whatif -o json --set topologyManagerPolicy=restricted -f PINNED --config PINNING", 1_500, GB // 2, 60),
         ("explain -f PODS web-000000", 10_000, GB, 120),
-        ("whatif --set topologyManagerPolicy=restricted -f PODS", 5_000, GB, 120),
         ("capacity --active PODS -f ONE", 2_000, GB, 120),
         ("compare --all-options -f PODS", 1_000, GB // 2, 120),
         ("upgrade --kubelet-version 1.34 -f PODS", 2_000, GB, 120),
         ("doctor --state STATE --active REFUSED", 1_000, GB, 120),
         ("replay -o jsonl SCENARIO", 4_000, GB, 120),
         ("fleet simulate --cluster CLUSTER -f PODS", 1_000, GB, 120),
+        ("plan -o sarif -f REFUSED", 5_000, GB // 2, 60),
+        ("plan -o junit -f REFUSED", 5_000, GB // 2, 60),
+        ("whatif --set topologyManagerPolicy=restricted -f PODS", 10_000, GB // 2, 60),
+        ("migrate --state STATE --active PODS", 10_000, GB // 2, 60),
+        ("heal --kubelet-version 1.37 --state STATE --active REFUSED", 10_000, GB // 2, 60),
+        ("topology -o resources", 1, GB // 4, 10),
+        ("resize --cpu 1 web-000000 -f PODS", 10_000, GB // 2, 60),
+        ("publish --dry-run --active PODS", 10_000, GB // 2, 60),
+        ("collect --no-kubectl --to /dev/null --root STATE --kubelet-root / --pods PODS", 10_000, GB // 2, 60),
+        ("fleet size --cluster CLUSTER -f PODS --group one", 2_000, GB // 2, 60),
+        ("fleet compare --cluster CLUSTER -f PODS --set topologyManagerPolicy=restricted,none", 2_000, GB // 2, 60),
+        ("fleet drain --cluster RUNNING --machine large:MACHINE node-1 node-2 node-3", 20_000, GB // 2, 60),
+        ("fleet fit --cluster RUNNING --machine large:MACHINE -f ONE", 20_000, GB // 2, 60),
+        ("fleet upgrade --cluster RUNNING --machine large:MACHINE 1.36", 20_000, GB // 2, 60),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_verb_keeps_within_memory_and_time(words: str, count: int, memory: int, seconds: int, tmp_path: Path) -> None:
     found = _written(tmp_path, count)
     config = () if "--config" in words else ("--config", found["CONFIG"])
-    node = () if words.startswith(("replay", "fleet")) else (*NODE[:2], *config)
+    node = () if words.startswith(("replay", "fleet", "collect")) else (*NODE[:2], *config)
+    found["large:MACHINE"] = f"node.kubernetes.io/instance-type=large:{NODE[1]}"
     arguments = [*(found.get(word, word) for word in words.split()), *node]
-    if "STATE" in words:
+    if "--state" in words:
         # What runs already, and has CPUs.
         mooring("plan", "-f", found["REFUSED"], *node, "--save-state", str(tmp_path), "--to", "/dev/null")
 
