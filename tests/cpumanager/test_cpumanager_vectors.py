@@ -13,7 +13,7 @@ from tests.cpumanager.machines import fixture, laid_out, mask, text, true_counts
 from mooring.engine.core.decision import Endless
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.topology import CPUPlace, Topology, build_topology
-from mooring.engine.cpumanager.options import CPUOptions, TakeRules
+from mooring.engine.cpumanager.options import TakeRules
 from mooring.engine.cpumanager.take import take
 
 VECTORS = [
@@ -25,7 +25,7 @@ TWO = TakeRules(distribute=True, whole_cores=True)
 
 @pytest.mark.parametrize("vector", VECTORS, ids=repr)
 def test_placements_are_those_of_the_kubelets_tests(vector: dict[str, Any]) -> None:
-    rules = CPUOptions(frozenset(vector["options"])).take_rules(frozenset())
+    rules = TakeRules.of(vector["options"], frozenset())
     cpus = take(fixture(vector["machine"]), mask(vector["available"]), vector["need"], rules)
     assert text(cpus) == vector["cpus"]
 

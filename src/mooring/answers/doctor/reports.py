@@ -203,7 +203,7 @@ def cpu_report(settings: Settings, text: str | None, offline: int = 0) -> Report
     """Look at the CPU manager's file; ``offline`` is the mask of the CPUs that the machine has offline."""
     if text is None:
         return Report(CPU_FILE)
-    releases = settings.cpu is not None and settings.cpu.scale_down.is_on
+    releases = settings.cpu is not None and settings.cpu.delays
     rules = state_file_rules(NEWEST.name, pod_level=settings.pod_level.managers)
     json_v2 = not settings.release.rules.json_texts_of_go_126
     family = cpu_family(rules.cpu, releases=releases, json_v2=json_v2)

@@ -46,7 +46,7 @@ from mooring.engine.node.providers import Providers, hints_of_devices, hints_of_
 from mooring.engine.node.resources import check_fit
 from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.hints import Hint
-from mooring.engine.topologymanager.merge import NONE, RESTRICTED, SINGLE_NUMA_NODE, merge
+from mooring.engine.topologymanager.merge import NONE, RESTRICTED, SINGLE_NUMA_NODE, is_admitted, merge
 from mooring.engine.topologymanager.wide import ResourceHints, merge_entries
 from mooring.lazy import dataclass, field, replace
 
@@ -135,7 +135,7 @@ class ResizeAdmission:
         else:
             self.hints[name] = joined(hints)
         merged = merge(policy, merge_entries(hints), self.settings.numa, observer)
-        return merged.hint if merged.admitted else None
+        return merged if is_admitted(policy, merged) else None
 
     def _resize_cpus(self, container: Container) -> Rejection | None:
         policy = self.settings.cpu

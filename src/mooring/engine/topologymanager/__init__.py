@@ -17,7 +17,7 @@ from mooring.engine.core.decision import Fault
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.gotext import quote
 from mooring.engine.topologymanager.hints import Hint, Hints, NUMAInfo
-from mooring.engine.topologymanager.merge import NONE, POLICIES, SINGLE_NUMA_NODE, TopologyOptions, parse_options
+from mooring.engine.topologymanager.merge import NONE, POLICIES, SINGLE_NUMA_NODE, is_admitted, parse_options
 from mooring.engine.topologymanager.merge import merge as merged_under
 from mooring.engine.topologymanager.wide import ResourceHints, merge_entries
 from mooring.lazy import dataclass
@@ -73,7 +73,8 @@ def merge_hints(
     parsed = parse_options(options) if options else _NO_OPTIONS
     if isinstance(parsed, Fault):
         raise InputError(parsed.text, field="options")
-    if parsed.prefer_closest and policy not in (NONE, SINGLE_NUMA_NODE):
+    prefer_closest, _ = parsed
+    if prefer_closest and policy not in (NONE, SINGLE_NUMA_NODE):
         if not isinstance(distances, Sequence) or len(distances) != len(numa_nodes):
             raise InputError(
                 "prefer-closest-numa-nodes needs one row of distances for each NUMA node",
@@ -85,10 +86,10 @@ def merge_hints(
     grouped = _grouped_for_single if policy == SINGLE_NUMA_NODE else _grouped
     asked = [_provider_hints(provider, position, grouped) for position, provider in enumerate(providers)]
     merged = merged_under(policy, merge_entries(asked), info)
-    return _result(merged.hint.mask, preferred=merged.hint.preferred, admitted=merged.admitted)
+    return _result(merged.mask, preferred=merged.preferred, admitted=is_admitted(policy, merged))
 
 
-_NO_OPTIONS = TopologyOptions()
+_NO_OPTIONS = parse_options({})
 # Merging small lists takes microseconds, and making each of these frozen values one of them; few differ.
 _without_distances = lru_cache(maxsize=64)(NUMAInfo)
 
