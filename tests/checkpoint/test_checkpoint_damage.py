@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -334,21 +335,19 @@ def test_what_is_written_again_reads_the_same(value: object) -> None:
 
 @given(st.binary(max_size=50))
 def test_a_prefix_is_whole_exactly_when_the_text_is_json(raw: bytes) -> None:
-    read = parse_prefix(raw, 3)
-    fault, value = "", None
-    try:
-        value = parse(raw)
-    except JSONSyntaxError as error:
-        fault = str(error)
-    assert read.fault == fault
-    assert fault or (read.value, read.whole) == (value, True)
+    read, fault = parse_prefix(raw, 3)
+    if fault is None:
+        assert parse(raw) == read
+    else:
+        with pytest.raises(JSONSyntaxError, match=f"^{re.escape(str(fault))}$") as caught:
+            parse(raw)
+        assert caught.value.at == fault.at
 
 
 @pytest.mark.parametrize(
     ("text", "offset"), [('{"a": 1', 7), ('{"a" 1}', 5), ('{"a": 1} x', 9), ('{"a": "\n"}', 7), ("", 0)]
 )
 def test_a_fault_has_its_place(text: str, offset: int) -> None:
-    assert parse_prefix(text.encode(), 3).fault_at == offset
-    with pytest.raises(JSONSyntaxError) as caught:
-        parse(text.encode())
-    assert caught.value.at == offset
+    _, fault = parse_prefix(text.encode(), 3)
+    assert fault is not None
+    assert fault.at == offset
