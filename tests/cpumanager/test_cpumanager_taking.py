@@ -164,10 +164,6 @@ def test_a_core_with_a_kept_cpu_is_completed_before_a_free_one_is_begun() -> Non
     assert taken("1S8", "2", "1-7", 3) == "1,5-6"
 
 
-def test_spread_cpus_ignore_the_cores_of_kept_ones() -> None:
-    assert taken("1S8", "2", "1-7", 1, spread=True) == "1"
-
-
 def test_the_socket_of_kept_cpus_comes_first() -> None:
     """2S8: sockets 0-3 and 4-7; without kept CPUs the fuller socket 0 would come first."""
     assert taken("2S8", "", "1-7", 2) == "1-2"

@@ -22,9 +22,9 @@ from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.decision import Cause, Fault, StartRefusal
 from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node.facts import HintsGiven
-from mooring.engine.topologymanager import merge as topology_merge
 from mooring.engine.topologymanager.facts import HintsMerged
 from mooring.engine.topologymanager.hints import NOT_POSSIBLE, Hints
+from mooring.engine.topologymanager.merge import is_admitted, merge
 from mooring.engine.topologymanager.wide import AnyHints, Demand, Family
 from mooring.explanations.chapters import MOST_TRIED, opinions_of, preferred_around
 from mooring.explanations.codes import remedy
@@ -39,7 +39,7 @@ POLICIES = ("best-effort", "restricted", "single-numa-node")
 def merges_counted() -> Iterator[list[str]]:
     """Collect the policy of every call of ``mooring.engine.topologymanager.merge.merge``, whoever makes it."""
     calls: list[str] = []
-    wanted = topology_merge.merge.__code__
+    wanted = merge.__code__
 
     def trace(frame: FrameType, event: str, _: object) -> None:
         if event == "call" and frame.f_code is wanted:
@@ -111,8 +111,8 @@ def test_a_provider_suffices_alone_when_a_merge_of_its_hints_alone_is_admitted(n
     [opinion] = opinions_of(
         [HintsGiven("uid", "c", {"example.com/nic": hints})], settings, name, MemoryState("None", {}, {})
     )
-    alone = topology_merge.merge(name, [hints or NOT_POSSIBLE], settings.numa)
-    assert opinion.suffices == topology_merge.is_admitted(name, alone)
+    alone = merge(name, [hints or NOT_POSSIBLE], settings.numa)
+    assert opinion.suffices == is_admitted(name, alone)
     if opinion.suffices and not opinion.indifferent and name == "restricted":
         assert alone.mask is not None
         assert opinion.together & alone.mask == alone.mask

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import permutations
 from math import prod
 from random import Random
 
@@ -139,19 +138,6 @@ def test_families_merge_as_the_product_of_their_lists(asked: tuple[list[AnyHints
     assert merge(policy, [listed(entry) for entry in found], info) == merged
 
 
-def test_every_list_beside_a_family_has_a_say_in_what_is_preferred() -> None:
-    family = Family(NUMAMask((1 << 10) - 1), (Demand(4, (4,) * 10),), 1)
-    asked: list[AnyHints] = [
-        family,
-        Hints((NUMAMask(1), NUMAMask(2), NUMAMask(4)), ()),
-        Hints((NUMAMask(2), NUMAMask(4)), (NUMAMask(1),)),
-        Hints((NUMAMask(4),), (NUMAMask(1), NUMAMask(2))),
-    ]
-    for order in permutations(asked):
-        merged = merge("restricted", list(order), NUMAInfo(NUMAMask((1 << 10) - 1)))
-        assert (merged.mask, merged.preferred) == (4, True)
-
-
 @given(questions(st.integers(1, 6)), st.sampled_from(POLICIES))
 def test_partial_results_counted_once_are_the_plain_fold(asked: tuple[list[AnyHints], NUMAInfo], policy: str) -> None:
     found, info = asked
@@ -235,16 +221,3 @@ def test_many_nodes_are_merged_without_listing_anything(nodes: int) -> None:
     assert merged.numa == (0, 1, 2, 3, 4)
     assert not merged.preferred
     assert merge("restricted", [cpus, cpus], info).numa == (0, 1, 2)
-
-
-@pytest.mark.parametrize("closest", [False, True])
-def test_cpus_of_many_nodes_with_memory_of_one_or_of_a_group_meet_inside_it(*, closest: bool) -> None:
-    """24 of 32 nodes are needed for the CPUs: going through the ten million sets of so many would not end."""
-    rows = {node: tuple(10 if node == other else 12 + abs(node - other) for other in range(32)) for node in range(32)}
-    info = NUMAInfo(NUMAMask((1 << 32) - 1), rows if closest else None)
-    cpus = Family(info.nodes, (Demand(24 * 8, (8,) * 32),), 24)
-    singles = Hints((), tuple(NUMAMask(1 << node) for node in range(32)))
-    assert merge("best-effort", [cpus, singles], info).mask == 1
-    group = mask_of((5, 9, 30))
-    grouped = Hints((), (*singles.others[:5], NUMAMask(group)))
-    assert merge("best-effort", [cpus, grouped], info).mask == group
