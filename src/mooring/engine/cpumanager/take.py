@@ -180,7 +180,7 @@ class _Judge:
             # largest set of the size.
             last = tuple(range(len(candidates) - len(found), len(candidates)))
             found = _claimed_positions(found, last, len(candidates))
-        return best, tuple(candidates[index] for index in found)
+        return best, tuple([candidates[index] for index in found])
 
     def _handed_out(self, left: tuple[int, ...], rest: int) -> int | Endless | None:
         """Hand out ``rest`` round robin, a group at a time; return by how much the sum of squares changes.
@@ -248,18 +248,18 @@ class _Distribution:
         judge = _Judge(free, self.total, size, self.group, align=align, fixed_defects=rules.fixed_defects)
         # Every node with kept CPUs takes part; they stand at the beginning of the list.
         first = sum(1 for count in held if count)
+        holders, held_by_them = tuple(range(first)), tuple(held[:first])
         best: int | None = None
         best_takers: tuple[int, ...] = ()
         best_positions: tuple[int, ...] = ()
         best_in_socket = False
         last_visited: tuple[int, ...] = ()
         for others in combinations(range(first, len(nodes)), size - first):
-            positions = (*range(first), *others)
-            last_visited = positions
+            positions = last_visited = (*holders, *others)
             # The kubelet looks whether it can stop at the beginning of the next visit only.
             if best == 0 and (best_in_socket or not align):
                 break
-            verdict = judge.verdict(tuple([free[position] for position in positions]), tuple(held[:first]))
+            verdict = judge.verdict(tuple([free[position] for position in positions]), held_by_them)
             if verdict is None:
                 continue
             if isinstance(verdict, Endless):

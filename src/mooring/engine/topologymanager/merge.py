@@ -127,7 +127,12 @@ def merge(policy: str, entries: Sequence[Entry], info: NUMAInfo, observer: Obser
     mask = None if policy == SINGLE_NUMA_NODE and winner.mask == info.nodes else winner.mask
     merged = _hint(mask, preferred=winner.preferred)
     if observer is not None:
-        choices, admitted = _listed(winner.choices), is_admitted(policy, merged)
+        choices: tuple[int, ...] | None = None
+        if isinstance(winner.choices, int):
+            choices = tuple(members(winner.choices)) if winner.choices.bit_count() <= MOST_CHOICES else None
+        elif winner.choices is not None and len(winner.choices) <= MOST_CHOICES:
+            choices = tuple(sorted(winner.choices))
+        admitted = is_admitted(policy, merged)
         observer(HintsMerged(policy, tuple(entries), merged, admitted, winner.rule, winner.bound, choices))
     return merged
 
@@ -146,15 +151,6 @@ class _Winner(NamedTuple):
     """0 where sizes played no part."""
     choices: Collection[int] | int | None = None
     """Among which the rule chose: masks, or the bit set of a family of masks; None where they were not listed."""
-
-
-def _listed(choices: Collection[int] | int | None) -> tuple[int, ...] | None:
-    """Return the choices in ascending order; None where there are too many."""
-    if isinstance(choices, int):
-        return tuple(members(choices)) if choices.bit_count() <= MOST_CHOICES else None
-    if choices is None or len(choices) > MOST_CHOICES:
-        return None
-    return tuple(sorted(choices))
 
 
 def _merged_single(entries: Sequence[Entry], nodes: NUMAMask, *, listing: bool) -> _Winner:
@@ -282,7 +278,15 @@ def _best_reachable(entries: list[Hints], info: NUMAInfo, bound: int) -> tuple[i
         for masks in lists[1:]:
             family = intersections(family, family_of(masks, width), width)
         family &= ~1
-        return _best_of_family(family, info, sizes), family
+        of_size = families_by_size(width)
+        for size in sizes:
+            found = family & of_size[size]
+            if found and info.distances is None:
+                lowest: int = found & -found
+                return lowest.bit_length() - 1, family
+            if found:
+                return best_of_size(info, tuple(members(found))), family
+        return 0, family
     reachable = set(lists[0]) - {0}
     for masks in lists[1:]:
         distinct = set(masks)
@@ -292,15 +296,3 @@ def _best_reachable(entries: list[Hints], info: NUMAInfo, bound: int) -> tuple[i
     for mask in reachable:
         by_size.setdefault(mask.bit_count(), []).append(mask)
     return next((best_of_size(info, tuple(by_size[size])) for size in sizes if size in by_size), 0), reachable
-
-
-def _best_of_family(reachable: int, info: NUMAInfo, sizes: list[int]) -> int:
-    of_size = families_by_size(info.nodes.bit_length())
-    for size in sizes:
-        found = reachable & of_size[size]
-        if found and info.distances is None:
-            lowest: int = found & -found
-            return lowest.bit_length() - 1
-        if found:
-            return best_of_size(info, tuple(members(found)))
-    return 0

@@ -10,6 +10,7 @@ Source of the rules: topologymanager policy*.go of kubelet v1.37.1; spec: topolo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import product, repeat, zip_longest
 from math import prod
 
@@ -153,9 +154,15 @@ def best_reachable(entries: Sequence[Entry], info: NUMAInfo, bound: int) -> int:
         average_distance(info, universe)  # without a distance that it needs the kubelet crashes
     width = max((room.universe.bit_count() for room, _ in meetings), default=0)
     for size in (*range(min(bound, width), 0, -1), *range(bound + 1, width + 1)):
-        found = {_best_meeting(room, met, size, info) for room, met in meetings} - {0}
-        if found:
-            return best_of_size(info, tuple(found))
+        found = {
+            closest_first(
+                info, room.universe, size, room.required, room.demands, partial(_can_spare, met, room.universe)
+            )
+            for room, met in meetings
+            if room.required.bit_count() <= size <= room.universe.bit_count()
+        }
+        if found - {0}:
+            return best_of_size(info, tuple(found - {0}))
     return 0
 
 
@@ -220,23 +227,13 @@ def _shared_demands(families: Sequence[Family], fixed: int) -> Iterator[Demand]:
         yield Demand(common * len(needs) - kept_outside, least)
 
 
-def _best_meeting(room: Family, met: Sequence[Family], size: int, info: NUMAInfo) -> int:
-    """Return the best intersection of one size; 0 when there is none."""
-    if not room.required.bit_count() <= size <= room.universe.bit_count():
-        return 0
-
-    def is_reachable(mask: int) -> bool:
-        return _can_spare(met, mask, room.universe & ~mask)
-
-    return closest_first(info, room.universe, size, room.required, room.demands, is_reachable)
-
-
-def _can_spare(families: Sequence[Family], target: int, others: int) -> bool:
-    """Tell whether the families can leave out all nodes of ``others`` among them and keep the target.
+def _can_spare(families: Sequence[Family], room: int, target: int) -> bool:
+    """Tell whether the families can leave out, among them, all nodes of the room but the target, and keep that.
 
     When one of them holds the target itself it leaves out everything. Otherwise each node is given to a family that
     can still spare it, the heavy ones first, with a return where that leads nowhere.
     """
+    others = room & ~target
     if not others:
         return all(_keeps(family, family.universe, target) for family in families)
     if any(family.describes(target) and target not in family.barred for family in families):
