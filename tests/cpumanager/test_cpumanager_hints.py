@@ -14,7 +14,7 @@ from tests.cpumanager.pods import amounts, container, guaranteed, pod_level, sta
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask, members
 from mooring.engine.core.errors import KubeletCrashError
-from mooring.engine.core.pod import Container, ContainerKind, Pod, PodLevelGates
+from mooring.engine.core.pod import Container, ContainerKind, Pod, PodLevelGates, StatusSizes
 from mooring.engine.core.topology import CPUPlace, Topology, build_topology
 from mooring.engine.cpumanager.hints import MOST_LISTED, container_hints, generate_hints
 from mooring.engine.cpumanager.policy import exclusive_cpus, exclusive_cpus_of_pod
@@ -142,6 +142,15 @@ def test_in_a_pod_with_its_own_resources_limits_must_equal_requests(memory: str,
     requests, limits = amounts("2", "1Gi" if memory[:1] in ("1", "2") else memory), amounts("2000m", memory)
     pod = pod_level("u", "4", Container("c", requests=requests, limits=limits))
     assert (count(pod, ON), count(pod, OFF)) == (expected, 2)
+
+
+@pytest.mark.parametrize("kind", [SIDECAR, APP])
+def test_a_pod_counts_only_containers_whose_specification_requests_cpu(kind: ContainerKind) -> None:
+    """Up to v1.34 a status decides the number, but not whether the container counts (v1.33, podGuaranteedCPUs)."""
+    gates = PodLevelGates(unknown_to_managers=True, statuses=StatusSizes.APPS_AND_SIDECARS)
+    silent = replace(container("b", kind=kind), allocated=amounts("3"))
+    pod = pod_level("u", "4", container("a", "1"), silent)
+    assert (exclusive_cpus(pod, silent, gates), exclusive_cpus_of_pod(pod, gates)) == (3, 1)
 
 
 @given(st.lists(st.tuples(st.sampled_from([INIT, SIDECAR]), st.integers(0, 4)), max_size=4), st.integers(0, 9))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations as combinations_of
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from tests.faults import text_of
 
 from mooring.engine.core.config import EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY
 from mooring.engine.core.release import FeatureGates, resolve_gates
-from mooring.engine.cpumanager.options import parse_options
+from mooring.engine.cpumanager.options import OPTION_GROUPS, parse_options
 from mooring.engine.releases.gates import known_gates
 
 V137 = known_gates("1.37")
@@ -51,6 +53,20 @@ def test_more_than_ten_seconds_are_refused(text: str) -> None:
 def test_a_delay_needs_the_gate_of_the_resizes_and_none_does_not() -> None:
     assert parsed("1ms") == f'option "scale-delay-time" needs the feature gate {RESIZE}'
     assert parsed("0s") == (frozenset(), 0)
+
+
+def test_the_delay_is_an_option_of_the_alpha_group_that_the_extension_brings() -> None:
+    expected = 'CPU Manager Policy Alpha-level Options not enabled, but option "scale-delay-time" provided'
+    assert parsed("0s", CPUManagerPolicyAlphaOptions=False) == expected
+    unknown = 'unknown CPU Manager Policy option: "scale-delay-time"'
+    assert text_of(parse_options({"scale-delay-time": "0s"}, gates(**{RESIZE: True}), {EXCLUSIVE_RESIZE})) == unknown
+
+
+@pytest.mark.parametrize(("beta", "alpha", "passed"), [(True, True, 28), (True, False, 12), (False, False, 8)])
+def test_so_many_of_64_combinations_pass(*, beta: bool, alpha: bool, passed: int) -> None:
+    known = gates(CPUManagerPolicyBetaOptions=beta, CPUManagerPolicyAlphaOptions=alpha)
+    combinations = (dict.fromkeys(on, "true") for size in range(7) for on in combinations_of(OPTION_GROUPS, size))
+    assert sum(isinstance(parse_options(options, known), tuple) for options in combinations) == passed
 
 
 def test_other_options_stand_beside_it() -> None:

@@ -22,13 +22,14 @@ from mooring.engine.cpumanager.facts import (
     PodPartitioned,
     WholeCoresChecked,
 )
-from mooring.engine.cpumanager.hints import pod_hints
+from mooring.engine.cpumanager.hints import container_hints, pod_hints
 from mooring.engine.cpumanager.options import TakeRules
 from mooring.engine.cpumanager.pod_allocation import allocate_pod
 from mooring.engine.cpumanager.policy import StaticPolicy
 from mooring.engine.cpumanager.state import CPUState, Reusable
 from mooring.engine.cpumanager.static import allocate, remove
 from mooring.engine.cpumanager.take import take
+from mooring.engine.topologymanager.hints import IMPOSSIBLE
 
 
 def state(default: str, **pods: dict[str, str]) -> CPUState:
@@ -58,6 +59,14 @@ def served(
 def one(cpu: str) -> tuple[Pod, Container]:
     pod = guaranteed("u", container("c", cpu))
     return pod, pod.containers[0]
+
+
+def test_an_empty_set_is_an_existing_set() -> None:
+    before = state("0-11", u={"c": ""})
+    policy, (pod, asked) = static_policy("2S12", reserved="0"), one("2")
+    assert served(policy, before, pod) is before
+    assert container_hints(policy, before, Reusable(), pod, asked) == {"cpu": IMPOSSIBLE}
+    assert pod_hints(policy, before, Reusable(), pod) == {"cpu": IMPOSSIBLE}
 
 
 @pytest.mark.parametrize("distribute", [False, True])
