@@ -26,7 +26,7 @@ from mooring.engine.core.errors import InputError
 from mooring.inputs.configuration.kubelet_config import Layer, Tier
 from mooring.inputs.configuration.kubelet_flags import split_arguments
 from mooring.inputs.configuration.sources import BOOTSTRAP_OPTIONS
-from mooring.inputs.configuration.vendors import NamedVersion, VendorPart
+from mooring.inputs.configuration.vendors import ConfigurationFormat, NamedVersion, VendorPart, of_kind, without_kind
 from mooring.inputs.decoding.fields import as_mapping, check_version, count_at, list_at, text_at
 
 _GIB: Final = 2**30
@@ -319,7 +319,7 @@ def _own_file(part: VendorPart, *, with_cgroups: bool) -> Layer:
     return part.documented(Tier.VENDOR_FILE, fields, computed)
 
 
-GKE_SECTIONS: Final[frozenset[str]] = frozenset({"kubeletConfig", "linuxConfig"})
+_GKE_SECTIONS: Final[frozenset[str]] = frozenset({"kubeletConfig", "linuxConfig"})
 _MEMORY: Final = {"none": "None", "static": "Static"}
 _GKE_FIELDS: Final = (
     ("cpuManagerPolicy", "cpuManagerPolicy", ("none", "static")),
@@ -360,3 +360,15 @@ def has_aks_names(content: Mapping[str, Any]) -> bool:
     reserved = content.get("kubeReserved")
     inner = isinstance(reserved, Mapping) and not {"cpuMillicores", "memoryMB"}.isdisjoint(reserved)
     return inner or not _OWN_NAMES.isdisjoint(content)
+
+
+FORMATS: Final[tuple[ConfigurationFormat, ...]] = (
+    ConfigurationFormat("EKS bootstrap.sh", lambda content: set(content) == {BOOTSTRAP_OPTIONS}, bootstrap_script),
+    ConfigurationFormat("EKS", of_kind("node.eks.aws/", "NodeConfig"), node_config, "EKSNodeConfig", several=True),
+    ConfigurationFormat("AKS", is_node_pool, node_pool, version=pool_version),
+    ConfigurationFormat(
+        "GKE", without_kind(lambda content: not _GKE_SECTIONS.isdisjoint(content)), node_system_config,
+        "GKENodeSystemConfig",
+    ),
+    ConfigurationFormat("AKS", without_kind(has_aks_names), custom_kubelet_config, "AKSKubeletConfig"),
+)  # fmt: skip

@@ -28,7 +28,7 @@ from mooring.inputs.decoding.fields import Document, Report, ignore, kind_of, te
 from mooring.lazy import dataclass, field, lazily, replace
 
 with lazily():
-    from mooring.inputs.configuration import embedded, vendors
+    from mooring.inputs.configuration import distributions, embedded, vendors
 
 if TYPE_CHECKING:
     from mooring.inputs.configuration.vendors import ConfigurationFormat, NamedVersion, VendorPart
@@ -231,7 +231,7 @@ class _Gathered:
 def _vendor_format(content: dict[str, Any]) -> ConfigurationFormat | None:
     # Most documents are none of a vendor's: then nothing of vendors is loaded.
     known = content.get("kind") in (kubelet.KIND, mooring.KIND, declared.KIND)
-    return None if known else vendors.format_of(content)
+    return None if known else distributions.format_of(content)
 
 
 def _own_layer(
