@@ -217,17 +217,17 @@ def custom_kubelet_config(part: VendorPart) -> Iterator[Layer]:
     if part.machine is not None:
         own["kubeReserved"] = {"cpu": f"{aks_milli(part.machine.num_cores)}m"}
 
-    def memory(fields: Mapping[str, Any]) -> int | None:
+    def memory(fields: Mapping[str, Any]) -> tuple[int, bool]:
         pods, machine = fields.get("maxPods"), part.machine
-        return aks_memory(pods, machine.memory_capacity) if isinstance(pods, int) and machine is not None else None
+        if isinstance(pods, int) and machine is not None:
+            return aks_memory(pods, machine.memory_capacity), True
+        return aks_memory(0, _GIB), False
 
     message = (
         "AKS reserves 50 MB and 20 MB for each of maxPods, at most a quarter of the memory: add maxPods of the node "
         "pool, or kubeReserved.memory, as a drop-in where neither is there"
     )
-    yield part.documented(
-        Tier.VENDOR_FILE, own, {"kubeReserved.memory": part.computed(message, memory, aks_memory(0, _GIB))}
-    )
+    yield part.documented(Tier.VENDOR_FILE, own, {"kubeReserved.memory": part.computed(message, memory)})
     yield part.translated(Tier.FILE, "", _AKS_FIELDS)
     thresholds = part.mapping("hardEvictionThreshold")
     amounts = {"cpu": f"{milli}m" if milli else "", "memory": f"{mebibytes}Mi" if mebibytes else ""}
@@ -311,12 +311,11 @@ def _own_file(part: VendorPart, *, with_cgroups: bool) -> Layer:
         "maxPods counts, set kubeReserved.memory where the instance type has another number"
     )
 
-    def memory(fields: Mapping[str, Any]) -> int | None:
+    def memory(fields: Mapping[str, Any]) -> tuple[int, bool]:
         pods = fields.get("maxPods")
-        return eks_memory(pods) if isinstance(pods, int) else None
+        return (eks_memory(pods), True) if isinstance(pods, int) else (eks_memory(0), False)
 
-    computed = {"kubeReserved.memory": part.computed(message, memory, eks_memory(0))}
-    return part.documented(Tier.VENDOR_FILE, fields, computed)
+    return part.documented(Tier.VENDOR_FILE, fields, {"kubeReserved.memory": part.computed(message, memory)})
 
 
 _GKE_SECTIONS: Final[frozenset[str]] = frozenset({"kubeletConfig", "linuxConfig"})
@@ -340,7 +339,7 @@ def node_system_config(part: VendorPart) -> Iterator[Layer]:
         part.note("", f"GKE {reserved}, which is not known here")
     else:
         message = f"GKE {reserved}, as its documentation says; system pods of GKE are not counted"
-        memory = {"kubeReserved.memory": part.computed(message, lambda _: gke_memory(machine.memory_capacity))}
+        memory = {"kubeReserved.memory": part.computed(message, lambda _: (gke_memory(machine.memory_capacity), True))}
         cpu = {"cpu": f"{milli_by_ranges(machine.num_cores)}m"}
         yield part.documented(Tier.VENDOR_FILE, {"kubeReserved": cpu}, memory)
     yield part.translated(Tier.FILE, _SECTION, _GKE_FIELDS)

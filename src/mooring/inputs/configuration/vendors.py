@@ -14,7 +14,7 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding, SourcePlace
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.releases.config_fields import KNOWN_FLAGS, LASTING_FLAGS
-from mooring.inputs.configuration.kubelet_config import API_VERSION, KIND, Computed, FieldPlace, Layer, Tier
+from mooring.inputs.configuration.kubelet_config import API_VERSION, KIND, FieldPlace, Formula, Layer, Tier
 from mooring.inputs.configuration.kubelet_flags import kubelet_flags
 from mooring.inputs.configuration.sources import KUBELET_ARGUMENTS, ConfigurationSource
 from mooring.inputs.decoding.api_fields import UNKNOWN_CONFIGURATION_FIELD, unknown_fields, unknown_findings
@@ -45,11 +45,9 @@ class VendorPart:
     machine: MachineInfo | None = None
     """By whose size some vendors reserve; None when it is not known."""
 
-    def computed(
-        self, message: str, formula: Callable[[Mapping[str, Any]], int | None] = lambda _: None, least: int = 0
-    ) -> Computed:
-        """Return a field that the vendor computes; the message says how, the others as in :class:`Computed`."""
-        return Computed(self.finding("", message), formula, least)
+    def computed(self, message: str, formula: Formula = lambda _: (0, False)) -> tuple[Finding, Formula]:
+        """Return a field of a layer that the vendor computes; the message says how."""
+        return self.finding("", message), formula
 
     def place(self, path: str) -> FieldPlace:
         """Return where a field of the document is."""
@@ -157,7 +155,7 @@ class VendorPart:
         return Layer(Tier.FLAGS, flags.fields, place_of, self.vendor, reads=reads, flags=leaving)
 
     def documented(
-        self, tier: Tier, fields: Mapping[str, Any], computed: Mapping[str, Computed] | None = None
+        self, tier: Tier, fields: Mapping[str, Any], computed: Mapping[str, tuple[Finding, Formula]] | None = None
     ) -> Layer:
         """Return what the vendor sets by itself, as it documents; ``computed`` as in a layer."""
         place = FieldPlace(SourcePlace(f"{self.vendor}'s default"), "")
