@@ -11,7 +11,6 @@ from mooring.agent.journal import pod_of_text, text_of_pod
 from mooring.engine.core.config import DEVICE_ALIGNMENT, MIXED_CPUS
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
-from mooring.inputs.archive.reduction import reduced_pods
 from mooring.inputs.decoding.fields import Document
 from mooring.inputs.pods.defaults import DELAY_GATE, PodGates
 from mooring.inputs.pods.pod_files import pods_of
@@ -111,14 +110,9 @@ def test_what_a_field_cannot_say_is_refused(content: dict[str, Any], gates: PodG
     assert refusal(read, content, gates).startswith(f"f.yaml: {message}")
 
 
-def test_a_journal_keeps_claims_and_an_archive_delay_and_priority() -> None:
+def test_a_journal_keeps_claims() -> None:
     claiming = read(pod({"resourceClaims": CLAIMS}, {}, MADE))
     assert pod_of_text(text_of_pod(claiming)) == claiming
-    given = pod({"priorityClassName": "system-node-critical", FIELD: 3}, {**SEVEN, "other": "x"})
-    (reduced,) = reduced_pods([given])
-    kept, whole = (read(content, ON) for content in (reduced, given))
-    assert (kept.scale_down_grace, kept.priority) == (whole.scale_down_grace, whole.priority)
-    assert reduced["metadata"]["annotations"] == SEVEN
 
 
 TWO, FOUR = {"cpu": "2", "memory": "1Gi"}, {"cpu": "4", "memory": "2Gi"}
