@@ -36,7 +36,7 @@ from mooring.engine.extensions.interrupts import (
     steer,
     written,
 )
-from mooring.inputs.machines.isolation import DEFAULT, IRQ, kernel_words, read_balance, read_interrupts
+from mooring.inputs.machines.isolation import DEFAULT, IRQ, read_interrupts, read_words, spared_by_irqbalance
 from mooring.inputs.machines.kernelfiles import cpu_list, cpus_of_mask, mask_text
 from mooring.inputs.machines.tree import FolderTree, Tree, live_tree
 
@@ -99,11 +99,7 @@ class IRQFiles:
     def spared(self, online: CPUSet) -> CPUSet | None:
         """Return the CPUs that irqbalance leaves alone; None where it does not run. Reads every process."""
         tree = self._tree()
-        found = read_balance(tree)
-        if found is None or not found.running:
-            return None
-        line = tree.read("proc/cmdline")
-        return found.spared(kernel_words(line, online) if line is not None else None)
+        return spared_by_irqbalance(tree, read_words(tree, online))
 
     def shown(self, number: int) -> CPUSet | None:
         """Return what an interrupt may use now; None when it is gone."""

@@ -247,10 +247,7 @@ def _interrupt_text(one: Interrupt) -> str:
 
 
 def _balance(facts: IsolationFacts, assignments: Assignments) -> Iterator[Finding]:
-    if facts.balance is None or not facts.balance.running:
-        return
-    finding = balance_finding(facts.balance.spared(facts.words), closed_to_others(assignments.owners))
-    if finding is not None:
+    if facts.spared is not None and (finding := balance_finding(facts.spared, closed_to_others(assignments.owners))):
         yield finding
 
 
