@@ -16,7 +16,16 @@ from mooring.engine.core.machine import Finding
 from mooring.engine.memorymanager.state import MemoryTable, NUMANodeState
 from mooring.lazy import dataclass, field
 from mooring.views.devices import DeviceView
-from mooring.views.layout import CellMetrics, PictureLayout, arrange
+from mooring.views.layout import (
+    CellMetrics,
+    PictureLayout,
+    PlacedBox,
+    PlacedCell,
+    PlacedDevice,
+    PlacedGroup,
+    PlacedRow,
+    arrange,
+)
 from mooring.views.svg import picture
 from mooring.views.view import CPUUse, CPUView, NodeView, PlacementRow, owner_style, use_style
 from mooring.views.wording import MARKS
@@ -110,18 +119,62 @@ _FORMS = {"wide": 1144, "narrow": 328}
 """Arrangements and the pixels into which their boxes are arranged; the page shows the one that suits its width."""
 
 
-def map_layouts(report: ReportView) -> tuple[CellMetrics, Mapping[str, PictureLayout]]:
+@dataclass(frozen=True, slots=True)
+class MapDrawing:
+    """One arrangement of the map. The methods return SVG, escaped already."""
+
+    name: str
+    layout: PictureLayout
+    metrics: CellMetrics
+    view: NodeView
+    device_names: Mapping[tuple[str, str], str]
+
+    @property
+    def width(self) -> int:
+        """Return the width in pixels at which the map is shown at most."""
+        return round(self.layout.width * self._scale)
+
+    @property
+    def height(self) -> int:
+        """Return the height in pixels that goes with the width."""
+        return round(self.layout.height * self._scale)
+
+    @property
+    def _scale(self) -> float:
+        return max(1.0, min(_LARGEST_SCALE, _FORMS[self.name] / max(self.layout.width, 1)))
+
+    def frame(self, box: PlacedBox) -> str:
+        """Return a box with its title and its memory bar."""
+        return "".join(picture.box_elements(box, self.view))
+
+    def heading(self, placed: PlacedGroup) -> str:
+        """Return what stands above the devices of one resource."""
+        return picture.device_heading(placed)
+
+    def device(self, placed: PlacedDevice) -> str:
+        """Return the cell of a device."""
+        return picture.device_cell(
+            placed, self.metrics, self.view, self.device_names.get((placed.view.resource, placed.view.id), "")
+        )
+
+    def strips(self, row: PlacedRow) -> str:
+        """Return the brackets over the cores of a row that have one use."""
+        return "".join(picture.strip_elements(row, self.metrics, self.view))
+
+    def cpu(self, placed: PlacedCell) -> str:
+        """Return the cell of a CPU: its ground, its number and its mark."""
+        return picture.cpu_cell(placed, self.metrics, self.view)
+
+
+def map_drawings(report: ReportView) -> tuple[MapDrawing, ...]:
     """Return the map in all its arrangements: the picture's, where what some step changes is always a cell."""
     view = report.node
     boxes = picture.dense_boxes(view, {one.cpu for step in report.steps[1:] for views in step.cpus for one in views})
     metrics = picture.map_metrics(view, changes=bool(view.owners))
-    return metrics, {name: arrange(boxes, metrics, width) for name, width in _FORMS.items()}
-
-
-def shown_size(form: str, layout: PictureLayout) -> tuple[int, int]:
-    """Return the width in pixels at which an arrangement is shown at most, and the height that goes with it."""
-    scale = max(1.0, min(_LARGEST_SCALE, _FORMS[form] / max(layout.width, 1)))
-    return round(layout.width * scale), round(layout.height * scale)
+    names = picture.names_of_devices(view)
+    return tuple(
+        MapDrawing(name, arrange(boxes, metrics, width), metrics, view, names) for name, width in _FORMS.items()
+    )
 
 
 API_VERSION = "mooring/v1alpha1"

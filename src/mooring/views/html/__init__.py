@@ -28,9 +28,8 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import clean
 from mooring.engine.core.machine import Finding
 from mooring.explanations.phrases import cpus_text, nodes, plural
-from mooring.views.report import ReportPod, ReportView, data_text, map_layouts, shown_size
+from mooring.views.report import ReportPod, ReportView, data_text, map_drawings
 from mooring.views.svg import elements as svg
-from mooring.views.svg import picture
 from mooring.views.svg.plot import Plot, plot_svg
 from mooring.views.view import OWNER_COLOURS, CPUUse, OwnerView, PlacementRow, mixed, owner_style, text_on, use_style
 from mooring.views.wording import MARKS, meaning, numbers
@@ -65,7 +64,6 @@ def html_text(report: ReportView) -> str:
     known = sorted({value for row in far.values() for value in row})
     # The verdicts by which the pods can be filtered
     usual = ("admitted", "rejected")
-    metrics, layouts = map_layouts(report)
     return page_text(
         "report.html",
         f"\n{script_text(SCRIPTS)}",
@@ -73,11 +71,7 @@ def html_text(report: ReportView) -> str:
         node=report.node,
         data=data_text(report),
         patterns=svg.PATTERNS,
-        picture=picture,
-        metrics=metrics,
-        layouts=layouts,
-        shown_size=shown_size,
-        names=picture.names_of_devices(report.node),
+        maps=map_drawings(report),
         positions={(device.resource, device.id): place for place, device in enumerate(report.node.devices)},
         legend=_legend_rows(report),
         pods_sentence=f"{', '.join(words)}; {plural(free, 'CPU')} still free for exclusive use.",
