@@ -33,20 +33,16 @@ def plan_text(plan: AnyPlan, effective: Sequence[EffectiveField] = (), *, wide: 
         wide: whether tables have more columns.
         to: the file.
     """
-    parts = _parts(plan, width_for(to), wide=wide)
-    return text_for(Group(*parts, *_configuration(effective)), to)
-
-
-def _configuration(effective: Sequence[EffectiveField]) -> Iterator[RenderableType]:
-    if not effective:
-        return
-    yield Text("")
-    rows = [("configuration in force", "value", "set by")]
-    rows += [(clean(one.name), clean(one.shown), clean(str(one.place))) for one in effective]
-    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-    for number, (name, value, place) in enumerate(rows):
+    parts = [*_parts(plan, width_for(to), wide=wide)]
+    fields = [(clean(one.name), clean(one.shown), clean(str(one.place))) for one in effective]
+    if fields:
+        fields.insert(0, ("configuration in force", "value", "set by"))
+        parts.append(Text(""))
+    widths = [max((len(field[column]) for field in fields), default=0) for column in (0, 1)]
+    for number, (name, value, place) in enumerate(fields):
         line = f"{name:{widths[0]}}  {value:{widths[1]}}  {place}"
-        yield Text(line, "" if number else "dim", overflow="fold")
+        parts.append(Text(line, "" if number else "dim", overflow="fold"))
+    return text_for(Group(*parts), to)
 
 
 def _parts(plan: AnyPlan, width: int, *, wide: bool) -> Iterator[RenderableType]:

@@ -143,10 +143,9 @@ def comparison_parts(
     """
     rows = rows_of(comparison, grouped=grouped)
     shown = rows[:top] if top else rows
-    return _wide(comparison, rows, shown) if wide else _parts(comparison, rows, shown, width_for(to))
-
-
-def _wide(comparison: Comparison, rows: Sequence[Row], shown: Sequence[Row]) -> Iterator[RenderableType]:
+    if not wide:
+        yield from _parts(comparison, rows, shown, width_for(to))
+        return
     left_out = (
         f"left out {one.count}: {one.start_error_stage}: {clean(one.start_error)}"
         for one in comparison.document.left_out
