@@ -18,7 +18,7 @@ from mooring.agent.interrupts.files import restore_interrupts
 from mooring.agent.nri.plugin import connect_to, update_by_synchronizing
 from mooring.agent.nri.session import PluginOptions
 from mooring.agent.nri.types import ContainerUpdate, LinuxResources, NRIError, PodSandbox, RuntimeContainer
-from mooring.agent.pods.cluster import ClusterAccess, open_cluster_access
+from mooring.agent.pods.cluster import PodSources, open_cluster_access
 from mooring.agent.pods.resolve import resolved
 from mooring.agent.pods.source import asked_of, quota_of_pod
 from mooring.agent.reactor.containers import unlisted
@@ -76,13 +76,14 @@ def uninstall(asked: AgentCommand) -> Uninstalled:
             if options.marks_node and finding.severity == "warning":
                 problems.append(f"{finding.subject}: {finding.message}")
 
-        around = open_cluster_access(options, beginning.configuration.gates, beginning.node, report)
+        pods, outward = open_cluster_access(options, beginning.configuration.gates, beginning.node, report)
         try:
-            left = _left(beginning, state, around)
+            left = _left(beginning, state, pods)
             if options.marks_node:
-                around.outward.taint(present=False)
+                outward.taint(present=False)
         finally:
-            around.stop(_PATIENCE)
+            outward.stop(_PATIENCE)
+            pods.stop(_PATIENCE)
         if beginning.root:
             problems += restore_interrupts(beginning.root, store.folder)
         return left._replace(problems=(*left.problems, *problems))
@@ -90,7 +91,7 @@ def uninstall(asked: AgentCommand) -> Uninstalled:
         store.unlock()
 
 
-def _left(beginning: Startup, state: AgentState, around: ClusterAccess) -> Uninstalled:
+def _left(beginning: Startup, state: AgentState, pods: PodSources) -> Uninstalled:
     found: list[Uninstalled] = []
 
     def updates(sandboxes: Sequence[PodSandbox], containers: Sequence[RuntimeContainer]) -> Sequence[ContainerUpdate]:
@@ -100,7 +101,7 @@ def _left(beginning: Startup, state: AgentState, around: ClusterAccess) -> Unins
         of_sandbox: dict[str, list[RuntimeContainer]] = {}
         for one in containers:
             of_sandbox.setdefault(one.pod_sandbox_id, []).append(one)
-        known = around.pods.known(sandboxes)
+        known = pods.known(sandboxes)
         specs = {
             one.uid: resolved(known.get(one.uid), one, None, of_sandbox.get(one.id, ())).pod
             for one in unknown_pods(state, sandboxes, containers, running)

@@ -25,7 +25,7 @@ from tests.agent.small_node import (
 from tests.documents.validation import complaints
 from tests.render.pictured import terminal_text
 
-from mooring.agent.device_access import DeviceAccess
+from mooring.agent.devices import DeviceAccess
 from mooring.agent.effects import AgentReport, ClusterEvent, Evict, ReportKind
 from mooring.agent.metrics import ALL, device_gauges
 from mooring.agent.nri.types import Event

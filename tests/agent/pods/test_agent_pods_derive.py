@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -18,12 +19,12 @@ from tests.values import not_none
 
 from mooring.agent.nri.types import ContainerState, LinuxResources, PodSandbox, RuntimeContainer
 from mooring.agent.pods.api import MOST_REMEMBERED, KnownPods
+from mooring.agent.pods.cluster import PodSources
 from mooring.agent.pods.resolve import differences, pod_of_object, resized, resolved, wanted_pod
 from mooring.agent.pods.source import (
     MOST_ANNOTATIONS,
     MOST_SHARES,
     PERIOD,
-    PodSources,
     asked_of,
     kept_annotations,
     milli_of_quota,
@@ -357,22 +358,6 @@ def test_a_pod_of_the_api_server_is_wanted_and_allocated_until_both_are_one() ->
     assert wanted_pod(obj("2"), source="s") is None
 
 
-def test_nobody_resizes_a_static_pod() -> None:
-    class Source:
-        def pod(self, sandbox: PodSandbox) -> Pod | None:
-            return Pod(sandbox.uid, "p")
-
-        def known(self, sandboxes: Iterable[PodSandbox]) -> Mapping[str, Pod]:
-            return {one.uid: Pod(one.uid, "p") for one in sandboxes}
-
-        wanted = pod
-
-    place = PodSandbox("s", "u", "p", "n", annotations={"kubernetes.io/config.source": "file"})
-    assert PodSources(api=Source()).wanted(place) is None
-    assert PodSources(api=Source()).wanted(replace(place, annotations={})) is not None
-    assert PodSources().wanted(place) is None
-
-
 # CPU amounts through shares and quotas and back, and the quota of a pod's cgroup: rule by rule, and as a real kubelet
 # writes it.
 
@@ -558,14 +543,28 @@ class Source:
         return self.pod(sandbox)
 
 
+def pod_sources(static: Source | None = None, api: Source | None = None) -> PodSources:
+    return PodSources(cast("Any", static), cast("Any", api))
+
+
+def named(uid: str, source: str) -> PodSandbox:
+    return PodSandbox("s", uid, "p", "n", annotations={"kubernetes.io/config.source": source})
+
+
 def name(sources: PodSources, uid: str, source: str) -> str:
-    found = sources.pod(PodSandbox("s", uid, "p", "n", annotations={"kubernetes.io/config.source": source}))
+    found = sources.pod(named(uid, source))
     return found.name if found else "unknown"
+
+
+def test_nobody_resizes_a_static_pod() -> None:
+    sources = pod_sources(api=Source("api", ("u",)))
+    assert (sources.wanted(named("u", "file")), pod_sources().wanted(named("u", "api"))) == (None, None)
+    assert sources.wanted(named("u", "api")) is not None
 
 
 def test_static_pods_come_from_the_folder_and_all_others_from_the_api_server() -> None:
     static, api = Source("folder", ("1", "2")), Source("api", ("2", "3"))
-    sources = PodSources(static, api)
+    sources = pod_sources(static, api)
     assert [name(sources, uid, "file") for uid in "1234"] == ["folder", "folder", "api", "unknown"]
     static.asked.clear()
     assert [name(sources, uid, "api") for uid in "1234"] == ["unknown", "api", "api", "unknown"]
@@ -574,12 +573,12 @@ def test_static_pods_come_from_the_folder_and_all_others_from_the_api_server() -
 
 
 def test_many_pods_are_asked_for_in_the_same_order_of_sources() -> None:
-    sources = PodSources(Source("folder", ("1", "2")), Source("api", ("2", "3")))
+    sources = pod_sources(Source("folder", ("1", "2")), Source("api", ("2", "3")))
     for source in ("file", "api"):
-        asked = [PodSandbox("s", uid, "p", "n", annotations={"kubernetes.io/config.source": source}) for uid in "1234"]
+        asked = [named(uid, source) for uid in "1234"]
         one_by_one = {uid: found for uid in "1234" if (found := name(sources, uid, source)) != "unknown"}
         assert {uid: pod.name for uid, pod in sources.known(asked).items()} == one_by_one
-    assert PodSources().known(asked) == {}
+    assert pod_sources().known(asked) == {}
 
 
 def test_who_asked_without_patience_takes_nothing_from_the_one_who_waits() -> None:
@@ -594,9 +593,9 @@ def test_who_asked_without_patience_takes_nothing_from_the_one_who_waits() -> No
 
 
 def test_either_source_may_be_missing() -> None:
-    assert name(PodSources(), "1", "file") == "unknown"
-    assert name(PodSources(static=Source("folder", ("1",))), "1", "api") == "unknown"
-    assert name(PodSources(api=Source("api", ("1",))), "1", "file") == "api"
+    assert name(pod_sources(), "1", "file") == "unknown"
+    assert name(pod_sources(Source("folder", ("1",))), "1", "api") == "unknown"
+    assert name(pod_sources(api=Source("api", ("1",))), "1", "file") == "api"
 
 
 def test_a_pod_that_no_source_knows_is_derived_from_all_its_containers() -> None:
