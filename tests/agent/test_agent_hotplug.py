@@ -31,13 +31,13 @@ from tests.patience import until
 
 from mooring.agent.effects import AgentReport, ReturnCPUs, WriteCPUSet
 from mooring.agent.journal import JournalWriter
+from mooring.agent.known_machine import keep_machine, known_machine
 from mooring.agent.reactor.desired import DesiredSettings
 from mooring.agent.reactor.hotplug import cpus_changed, is_news
 from mooring.agent.reactor.recovery import Stored, reconfigured
 from mooring.agent.reactor.response import EventOutcome
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reconcile import ONLINE, CPUWatch, is_about_cpus, online_cpus, open_uevents
-from mooring.agent.startup import keep_machine, known_machine
 from mooring.agent.state import AgentState
 from mooring.agent.status import overlaps
 from mooring.agent.store import MACHINE_FILE

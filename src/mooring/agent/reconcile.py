@@ -31,6 +31,7 @@ from mooring.agent.cgroups.cpuset import shows
 from mooring.agent.cgroups.files import CGroupTrouble
 from mooring.agent.cgroups.protocol import CGroups, CPUSetSeen, lasting_text
 from mooring.agent.effects import LiftQuota, WriteCPUSet
+from mooring.agent.known_machine import keep_machine
 from mooring.agent.reactor.desired import are_files_behind, expected, expected_lifts, write_of
 from mooring.agent.reactor.hotplug import cpus_changed, is_news
 from mooring.agent.reactor.lifecycle import (
@@ -42,7 +43,6 @@ from mooring.agent.reactor.lifecycle import (
 )
 from mooring.agent.reactor.response import EventOutcome, outcome
 from mooring.agent.reactor.update_container import is_due, reclaiming_writes, released
-from mooring.agent.startup import keep_machine
 from mooring.agent.state import HAS_CGROUP, AgentState, Setting
 from mooring.agent.state_holder import StateHolder
 from mooring.engine.core.bits import list_text
