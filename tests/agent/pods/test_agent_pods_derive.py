@@ -208,14 +208,6 @@ def test_of_two_containers_with_one_name_the_later_counts_in_the_place_of_the_fi
     assert [(one.name, str(one.requests["cpu"])) for one in made.containers] == [("a", "3"), ("b", "1")]
 
 
-def test_a_quota_that_the_agent_has_lifted_does_not_change_the_request() -> None:
-    pod = guaranteed("u", container("a", "3"))
-    told = container_of(pod, pod.containers[0])
-    lifted = replace(told, resources=replace(told.resources, quota=-1))
-    found = pod_of(sandbox_of(pod), [lifted])
-    assert found.containers[0].requests == found.containers[0].limits == amounts("3")
-
-
 def test_more_than_256_cpus_are_known_by_their_quota_only() -> None:
     pod = guaranteed("u", container("a", "300"))
     told = container_of(pod, pod.containers[0])
@@ -288,18 +280,6 @@ def asked(pod: Pod | None, name: str) -> tuple[int, int]:
     return own.requests["cpu"].milli, own.requests["memory"].units // MIB
 
 
-def test_one_resize_of_two_containers_arrives_as_three_calls_and_each_is_understood_alone() -> None:
-    pod = pod_after(a=(300, 32), b=(100, 32))
-    after = resized(pod, "b", sizes(100, 48))
-    assert (asked(after, "a"), asked(after, "b")) == ((300, 32), (100, 48))
-    assert after is not None
-    after = resized(after, "a", sizes(200, 32))
-    assert (asked(after, "a"), asked(after, "b")) == ((200, 32), (100, 48))
-    assert after is not None
-    after = resized(after, "b", sizes(200, 48))
-    assert (asked(after, "a"), asked(after, "b")) == ((200, 32), (200, 48))
-
-
 @given(st.integers(1, 300), st.integers(1, 300), st.sampled_from([10_000, 100_000]))
 @settings(deadline=None)
 def test_whole_cpus_come_back_exactly(before: int, after: int, period: int) -> None:
@@ -310,12 +290,6 @@ def test_whole_cpus_come_back_exactly(before: int, after: int, period: int) -> N
     found = resized(pod, "a", call)
     assert (found is None) == (before == after)
     assert found is None or asked(found, "a") == (1000 * after, 64)
-
-
-@pytest.mark.parametrize("quota", [None, 0, -1])
-def test_without_a_quota_the_shares_say_it(quota: int | None) -> None:
-    found = resized(pod_after(a=(2000, 64)), "a", replace(sizes(4000, 64), quota=quota))
-    assert asked(found, "a") == (4000, 64)
 
 
 def test_the_api_servers_words_are_taken_for_the_resource_with_which_they_agree() -> None:
@@ -510,12 +484,6 @@ def test_an_ephemeral_container_is_no_difference(name: str) -> None:
     assert differences(pod, sandbox, debugger) == []
 
 
-@pytest.mark.parametrize("quota", [None, 0, -1])
-def test_a_missing_quota_is_no_difference(quota: int | None) -> None:
-    pod, sandbox, told = recorded_pod("guaranteed")
-    assert differences(pod, sandbox, replace(told, resources=replace(told.resources, quota=quota))) == []
-
-
 def test_a_cgroup_that_is_none_of_the_kubelets_tells_no_class() -> None:
     pod, sandbox, _ = recorded_pod("guaranteed")
     assert differences(replace(pod, qos=QoS.BURSTABLE), replace(sandbox, cgroup_parent="/mytest")) == []
@@ -590,12 +558,6 @@ def test_who_asked_without_patience_takes_nothing_from_the_one_who_waits() -> No
     known.put(Pod("u", "web"))
     asking.join(60)
     assert [one.name for one in found if one] == ["web"]
-
-
-def test_either_source_may_be_missing() -> None:
-    assert name(pod_sources(), "1", "file") == "unknown"
-    assert name(pod_sources(Source("folder", ("1",))), "1", "api") == "unknown"
-    assert name(pod_sources(api=Source("api", ("1",))), "1", "file") == "api"
 
 
 def test_a_pod_that_no_source_knows_is_derived_from_all_its_containers() -> None:
