@@ -86,7 +86,19 @@ class Agent:
             unlockable = self._locked(store, opened)
             facts: list[object] = []
             resumed = resume_state(startup, store.read(), facts.append)
-            self._published = Published(_first(startup, resumed, facts))
+            self._published = Published(
+                Snapshot(
+                    startup.machine,
+                    resumed.state,
+                    configuration=ConfigurationPart(list(startup.configuration.files), 1, moment(time.time()), ""),
+                    metrics=fold(
+                        Metrics.initial(resumed.state.kubelet.settings, resumed.state.kubelet.node.cpu), facts
+                    ),
+                    node=startup.node,
+                    started=time.time(),
+                    taken=time.time(),
+                )
+            )
             self.metrics = AgentMetrics(self._published, per_container=options.per_container_metrics)
             self.work = work = WorkQueue(lambda error: log.error("internal error", exc_info=error))
             gates = startup.configuration.gates
@@ -308,20 +320,6 @@ class Agent:
     def _report(self, finding: Finding) -> None:
         tell = self._log.warning if finding.severity == "warning" else self._log.info
         tell(finding.message, about=finding.subject)
-
-
-def _first(startup: Startup, resumed: EventOutcome, facts: list[object]) -> Snapshot:
-    """Return the snapshot before anything has happened."""
-    kubelet, now = resumed.state.kubelet, time.time()
-    return Snapshot(
-        startup.machine,
-        resumed.state,
-        configuration=ConfigurationPart(list(startup.configuration.files), 1, moment(now), ""),
-        metrics=fold(Metrics.initial(kubelet.settings, kubelet.node.cpu), facts),
-        node=startup.node,
-        started=now,
-        taken=now,
-    )
 
 
 def ready_fields(snapshot: Snapshot) -> Mapping[str, str]:
