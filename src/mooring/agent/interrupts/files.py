@@ -173,7 +173,18 @@ class InterruptJournal:
                 left.unlink()
         try:
             self._text = read_state_file(self._folder / INTERRUPT_FILE)
-            return _memory(self._text, self._boot) if self._text is not None else Memory()
+            if self._text is None:
+                return Memory()
+            found = msgspec.json.decode(self._text.encode(errors="surrogateescape"), type=_Document)
+            if (found.kind, found.version) != (KIND, VERSION):
+                raise ValueError(f"a {found.kind} of version {found.version}")  # noqa: TRY301 - as what cannot be decoded
+            rows = found.interrupts.items() if found.boot == self._boot else ()
+            return Memory(
+                {
+                    number: Kept(row.name, CPUSet.parse(row.original), tuple(map(CPUSet.parse, row.ours)))
+                    for number, row in rows
+                }
+            )
         except (MooringError, msgspec.MsgspecError, ValueError, RecursionError) as error:
             self.problem = (
                 f"{self._folder / INTERRUPT_FILE}: cannot be used, and interrupts stay where they are: {error}"
@@ -197,16 +208,6 @@ class InterruptJournal:
             return False
         self._text, self.problem = text, ""
         return True
-
-
-def _memory(text: str, boot: str) -> Memory:
-    found = msgspec.json.decode(text.encode(errors="surrogateescape"), type=_Document)
-    if (found.kind, found.version) != (KIND, VERSION):
-        raise ValueError(f"a {found.kind} of version {found.version}")
-    rows = found.interrupts.items() if found.boot == boot else ()
-    return Memory(
-        {number: Kept(row.name, CPUSet.parse(row.original), tuple(map(CPUSet.parse, row.ours))) for number, row in rows}
-    )
 
 
 class InterruptWriter:
