@@ -120,7 +120,7 @@ def command(
             publisher = _publisher(asked, source.observe, rhythm)
             if once:
                 return _once(publisher, asked.name)
-            pages = {"/metrics": lambda: http.Page(publisher.counts.text(), http.PROMETHEUS)}
+            pages = {"/metrics": lambda: http.Page(publisher.text(), http.PROMETHEUS)}
             serving = nullcontext() if address is None else closing(http.serve_tcp(address, pages))
             with daemon.stop_signals() as stopping, serving:
                 publisher.run(stopping)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 import httpx2
@@ -27,7 +26,7 @@ from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.inputs.decoding.fields import Report, ignore
 from mooring.published.facts_document import facts_document
 from mooring.published.observation import EngineObserver, Observation, Observe, documents_of
-from mooring.published.writing import Pace, Rhythm, Waking, apply, create_once, node_uid, room_of, wake
+from mooring.published.writing import Pace, Rhythm, apply, create_once, node_uid, room_of, wake
 from mooring.service.apiserver import Cluster, ClusterError, ClusterOnDemand
 from mooring.service.following import pause_before
 
@@ -65,7 +64,6 @@ class Publisher:
         """
         self._source, self._cluster, self._node = observe, ClusterOnDemand(connect), node
         self._report, self._clock, self._today, self._cpu = report, clock, today, cpu
-        self._waking = Waking(rhythm.waking) if rhythm is not None and rhythm.waking is not None else None
         self._spent = 0.0  # on changes that are not written yet
         self._pace = Pace(rhythm or Rhythm())
         # Grows over restarts too, as long as there are fewer than a thousand changes a second.
@@ -75,7 +73,14 @@ class Publisher:
         self._known_facts = ""
         self._without_topology = False
         self._blind, self._resume_at = 0, 0.0
-        self.counts = PublisherCounts(clock)
+        # Changed by the publisher's thread alone; others may read each number, or all as a page, at any time.
+        self.changes = self.wakes = self.blind_looks = 0
+        self.writes = self.failures = 0
+        """Complete ones, and those that were not."""
+        self.written_at: float | None = None
+        """When the last write was complete; None before the first."""
+        self.bursts, self.burst_cpu = 0, 0.0
+        """Bursts of changes that were written, and the CPU seconds that they took, from seeing to writing."""
 
     def run(self, stopping: threading.Event) -> None:
         """Publish until told to stop."""
@@ -96,7 +101,7 @@ class Publisher:
             raise MooringError("there is nothing to publish yet")
         self._take(seen)
         self._write(seen)
-        if self._waking is not None:
+        if self._pace.rhythm.waking is not None:
             wake(self._cluster.http, self._node, self._sequence)
 
     def step(self) -> float:
@@ -117,27 +122,48 @@ class Publisher:
             self.close()
             self._owner, self._known_facts = None, ""
             self._pace = self._pace.failed(self._clock(), self._node, error)
-            self.counts.failures += 1
+            self.failures += 1
             if message := self._pace.complaint(f"{self._node} is not published", error):
                 self._tell("warning", message)
         else:
             if self._pace.failures:
                 self._tell("info", f"{self._node} is published again")
             if self._pace.first is not None:
-                self.counts.bursts += 1
-                self.counts.burst_cpu += self._spent + self._cpu() - begun
+                self.bursts += 1
+                self.burst_cpu += self._spent + self._cpu() - begun
                 self._spent = 0.0
             now = self._clock()
-            self._pace = self._pace.written(now)
-            self.counts.writes += 1
-            self.counts.written_at = now
-            if self._waking is not None:
-                self._waking = self._waking.written(room_of(self._seen))
+            self._pace = self._pace.written(now, room_of(self._seen) if self._pace.rhythm.waking is not None else None)
+            self.writes += 1
+            self.written_at = now
         return 0.0 if self._pace.failures else LOOKING
 
     def close(self) -> None:
         """Close the way to the API server."""
         self._cluster.close()
+
+    def text(self) -> bytes:
+        """Return everything in the text format of Prometheus."""
+        return generate_latest(self)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the counters, and the age of the last write once there was one."""
+        for name, says, value in (
+            ("changes", "Changes of the node, the first observation included.", self.changes),
+            ("writes", "Writes of everything, heartbeats too.", self.writes),
+            ("failures", "Writes that failed.", self.failures),
+            ("blind_looks", "Looks at the node that failed.", self.blind_looks),
+            ("wakes", "Annotations written to have the scheduler try waiting pods again.", self.wakes),
+        ):
+            yield CounterMetricFamily(f"{_PREFIX}_{name}", says, value=value)
+        if self.written_at is not None:
+            age = max(self._clock() - self.written_at, 0.0)
+            says = "Time since everything was written last."
+            yield GaugeMetricFamily(f"{_PREFIX}_last_write_age_seconds", says, value=age)
+        says = "CPU time of the publisher's thread from seeing a burst of changes until it is written."
+        yield SummaryMetricFamily(
+            f"{_PREFIX}_change_cpu_seconds", says, count_value=self.bursts, sum_value=self.burst_cpu
+        )
 
     def _tell(self, severity: str, message: str) -> None:
         self._report(Finding(severity, "publisher", message))
@@ -148,7 +174,7 @@ class Publisher:
             seen = self._source()
         except MooringError as error:
             self._blind += 1
-            self.counts.blind += 1
+            self.blind_looks += 1
             self._resume_at = now + pause_before(self._blind, self._node)
             if self._blind == 2 or self._blind % 20 == 0:
                 self._tell("warning", f"the node cannot be observed (attempt {self._blind}): {error}")
@@ -166,20 +192,20 @@ class Publisher:
             self._tell("warning", f"available amounts are not published: {seen.problem}")
         self._seen = seen
         self._sequence += 1
-        self.counts.changes += 1
+        self.changes += 1
 
     def _wake_when_due(self, now: float) -> None:
         """Have pods tried again that wait for room, when a state with more of it was written."""
-        if self._waking is None or not self._cluster.is_open or not self._waking.is_due(now):
+        if not self._cluster.is_open or not self._pace.wakes_at(now):
             return
         try:
             wake(self._cluster.http, self._node, self._sequence)
         except ClusterError as error:
-            self._waking = self._waking.failed(now)
+            self._pace = self._pace.woken(now, done=False)
             self._tell("warning", f"the annotation that has waiting pods tried again is not written: {error}")
         else:
-            self._waking = self._waking.done(now)
-            self.counts.wakes += 1
+            self._pace = self._pace.woken(now)
+            self.wakes += 1
 
     def _write(self, seen: Observation) -> None:
         http = self._cluster.http
@@ -208,51 +234,6 @@ class Publisher:
             self._without_topology = True
         else:
             self._without_topology = False
-
-
-@dataclass(slots=True)
-class PublisherCounts:
-    """Changed by the publisher's thread alone; others may read each number, or all as a page, at any time."""
-
-    clock: Callable[[], float] = time.monotonic
-    """The publisher's: seconds that only go forward."""
-    writes: int = 0
-    """Complete ones."""
-    failures: int = 0
-    """Writes that were not."""
-    changes: int = 0
-    blind: int = 0
-    """Looks at which nothing could be seen."""
-    wakes: int = 0
-    written_at: float | None = None
-    """When the last write was complete; None before the first."""
-    bursts: int = 0
-    """Bursts of changes that were written."""
-    burst_cpu: float = 0.0
-    """CPU seconds that these took together, from seeing to writing."""
-
-    def text(self) -> bytes:
-        """Return everything in the text format of Prometheus."""
-        return generate_latest(self)
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield the counters, and the age of the last write once there was one."""
-        for name, says, value in (
-            ("changes", "Changes of the node, the first observation included.", self.changes),
-            ("writes", "Writes of everything, heartbeats too.", self.writes),
-            ("failures", "Writes that failed.", self.failures),
-            ("blind_looks", "Looks at the node that failed.", self.blind),
-            ("wakes", "Annotations written to have the scheduler try waiting pods again.", self.wakes),
-        ):
-            yield CounterMetricFamily(f"{_PREFIX}_{name}", says, value=value)
-        if self.written_at is not None:
-            age = max(self.clock() - self.written_at, 0.0)
-            says = "Time since everything was written last."
-            yield GaugeMetricFamily(f"{_PREFIX}_last_write_age_seconds", says, value=age)
-        says = "CPU time of the publisher's thread from seeing a burst of changes until it is written."
-        yield SummaryMetricFamily(
-            f"{_PREFIX}_change_cpu_seconds", says, count_value=self.bursts, sum_value=self.burst_cpu
-        )
 
 
 class LiveSource:
@@ -304,7 +285,7 @@ class PublisherThread:
 
     def metrics(self) -> str:
         """Return the counts in the text format of Prometheus."""
-        return self._publisher.counts.text().decode()
+        return self._publisher.text().decode()
 
     def stop(self, patience: float) -> None:
         """End the thread, and wait for it for some seconds."""

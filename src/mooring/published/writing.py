@@ -163,13 +163,22 @@ class Rhythm:
     """Least between two times at which waiting pods are tried again; None for never."""
 
 
+Room = Mapping[tuple[str, str], int]
+"""Zone and resource -> what is available; an empty name stands for the whole node."""
+
+
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What was written when, on a clock that only goes forward.
+    """What was written when, and whether pods that wait are to be tried again, on a clock that only goes forward.
 
     >>> pace = Pace(Rhythm()).changed(100.0)
     >>> pace.due, pace.changed(100.1).due, pace.written(100.2).changed(100.3).due
     (100.2, 100.2, 101.2)
+    >>> first = Pace(Rhythm(waking=5.0)).written(99.0, {("a", "cpu"): 4})
+    >>> less = first.woken(100.0).written(101.0, {("a", "cpu"): 2})
+    >>> more = less.written(102.0, {("a", "cpu"): 3})
+    >>> less.wakes_at(200.0), more.wakes_at(104.0), more.wakes_at(105.0)
+    (False, False, True)
     """
 
     rhythm: Rhythm
@@ -180,6 +189,12 @@ class Pace:
     failures: int = 0
     barred: float = 0.0
     """Not asked again before that."""
+    room: Room | None = None
+    """What was available in the state that was written last; None before the first."""
+    has_grown: bool = False
+    """Whether there is more room than when waiting pods were tried last."""
+    asleep: float = 0.0
+    """They are not tried again before that."""
 
     @property
     def due(self) -> float | None:
@@ -198,9 +213,15 @@ class Pace:
         """Return the pace after a change."""
         return self if self.first is not None else replace(self, first=now)
 
-    def written(self, now: float) -> Pace:
-        """Return the pace after a write of everything."""
-        return Pace(self.rhythm, last=now)
+    def written(self, now: float, room: Room | None = None) -> Pace:
+        """Return the pace after a write of everything.
+
+        Args:
+            now: the time.
+            room: what is available. What was there before the first state is not known: it counts as less.
+        """
+        grown = self.room is None or any(amount > self.room.get(what, 0) for what, amount in (room or {}).items())
+        return Pace(self.rhythm, None, now, room=room, has_grown=self.has_grown or grown, asleep=self.asleep)
 
     def failed(self, now: float, node: str, error: MooringError) -> Pace:
         """Return the pace after a write that failed.
@@ -218,6 +239,14 @@ class Pace:
             barred=now + max(pause_before(failures, node), pause),
         )
 
+    def wakes_at(self, now: float) -> bool:
+        """Tell whether to have waiting pods tried again now."""
+        return self.rhythm.waking is not None and self.has_grown and now >= self.asleep
+
+    def woken(self, now: float, *, done: bool = True) -> Pace:
+        """Return the pace after that was done, or has failed: then it is tried again later."""
+        return replace(self, has_grown=not done, asleep=now + (self.rhythm.waking or 0.0))
+
     def complaint(self, what: str, error: MooringError) -> str:
         """Return how the newest failure is reported; empty where it is not: only the first ones are, and now and then.
 
@@ -233,45 +262,6 @@ class Pace:
 
 ANNOTATION: Final = f"{GROUP}/room"
 """Its value is the sequence of the state that has more room."""
-
-Room = Mapping[tuple[str, str], int]
-"""Zone and resource -> what is available; an empty name stands for the whole node."""
-
-
-@dataclass(frozen=True, slots=True)
-class Waking:
-    """When to wake, on a clock that only goes forward.
-
-    >>> less = Waking(5.0).written({("a", "cpu"): 4}).done(100.0).written({("a", "cpu"): 2})
-    >>> more = less.written({("a", "cpu"): 3})
-    >>> less.is_due(200.0), more.is_due(104.0), more.is_due(105.0)
-    (False, False, True)
-    """
-
-    least: float
-    """Seconds between two times."""
-    room: Room | None = None
-    """What was available in the state that was written last; None before the first."""
-    is_wanted: bool = False
-    barred: float = 0.0
-    """No annotation is written before that."""
-
-    def written(self, room: Room) -> Waking:
-        """Return it after a state was written. What was there before the first one is not known: it counts as less."""
-        grown = self.room is None or any(amount > self.room.get(what, 0) for what, amount in room.items())
-        return replace(self, room=room, is_wanted=self.is_wanted or grown)
-
-    def is_due(self, now: float) -> bool:
-        """Tell whether to wake now."""
-        return self.is_wanted and now >= self.barred
-
-    def done(self, now: float) -> Waking:
-        """Return it after the annotation was written."""
-        return replace(self, is_wanted=False, barred=now + self.least)
-
-    def failed(self, now: float) -> Waking:
-        """Return it after that failed; it is tried again later."""
-        return replace(self, barred=now + self.least)
 
 
 def room_of(seen: Observation) -> Room:

@@ -94,7 +94,7 @@ class Nodes:
                 if self.publishing.is_set():
                     for publisher in publishers:
                         publisher.step()
-                    self.writes = sum(publisher.counts.writes for publisher in publishers)
+                    self.writes = sum(publisher.writes for publisher in publishers)
                 self.stopping.wait(LOOKING)
 
 
