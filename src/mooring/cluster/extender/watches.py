@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
@@ -94,7 +93,29 @@ def class_listener(claims: ClaimView, report: Report) -> ObjectListener:
     return ObjectListener(put, drop, _outages(_CLASS, report), every=True)
 
 
-def _read(read: Callable[[object], _T], content: object, about: str, report: Report) -> _T | str:
+def pod_listener(view: ClusterView, shapes: Shapes, report: Report) -> ObjectListener:
+    """Return what brings pods to the view, of which only a little is decoded."""
+    read = partial(seen_pod, shapes=shapes)
+
+    def seen(item: msgspec.Raw) -> Seen | str:
+        return view.faults.guarded("pods", lambda: _read(read, item, "pods", report), unjudged)
+
+    def put(item: msgspec.Raw) -> None:
+        found = seen(item)
+        if not isinstance(found, str):
+            view.put_pod(found)
+
+    def drop(item: msgspec.Raw) -> None:
+        [uid] = names_of([mapping_of(item)]).values()
+        view.drop_pod(uid)
+
+    def keep(listed: list[Seen | str]) -> None:
+        view.replace_pods(found for found in listed if not isinstance(found, str))
+
+    return ObjectListener(put, drop, _outages("pods", report), keep, seen, every=True, read=lambda item: item)
+
+
+def _read(read: Callable[[Any], _T], content: object, about: str, report: Report) -> _T | str:
     try:
         return read(content)
     except InputError as error:
@@ -104,45 +125,6 @@ def _read(read: Callable[[object], _T], content: object, about: str, report: Rep
 
 def _outages(about: str, report: Report) -> Callable[[ClusterError], object]:
     return lambda error: report(about, str(error))
-
-
-@dataclass(frozen=True, slots=True)
-class PodListener:
-    """Brings pods to the view."""
-
-    view: ClusterView
-    shapes: Shapes
-    report: Report
-
-    def listed(self, pages: Iterator[list[msgspec.Raw]]) -> None:
-        """Take all pods."""
-        found = (self._seen(item) for page in pages for item in page)
-        self.view.replace_pods(seen for seen in found if seen is not None)
-
-    def changed(self, item: msgspec.Raw) -> None:
-        """Take a pod."""
-        seen = self._seen(item)
-        if seen is not None:
-            self.view.put_pod(seen)
-
-    def deleted(self, item: msgspec.Raw) -> None:
-        """Take it that a pod is gone."""
-        [uid] = names_of([mapping_of(item)]).values()
-        self.view.drop_pod(uid)
-
-    def failed(self, error: ClusterError, _times: int) -> None:
-        """Report an outage."""
-        self.report("pods", str(error))
-
-    def _seen(self, item: msgspec.Raw) -> Seen | None:
-        return self.view.faults.guarded("pods", partial(self._read, item), lambda _error: None)
-
-    def _read(self, item: msgspec.Raw) -> Seen | None:
-        try:
-            return seen_pod(item, self.shapes)
-        except InputError as error:
-            self.report("pods", str(error))
-            return None
 
 
 def followers(
@@ -168,5 +150,5 @@ def followers(
         *of_claims,
         follower(PATHS[FACTS], facts_listener(view, report), is_behind=view.misses_facts),
         follower(PATHS[STATE], state_listener(view, report)),
-        follower(PODS, PodListener(view, shapes, report)),
+        follower(PODS, pod_listener(view, shapes, report)),
     ]
