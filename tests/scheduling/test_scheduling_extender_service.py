@@ -43,7 +43,7 @@ from mooring.cluster.extender.wire import BindAnswer, BindArguments
 from mooring.engine.core.pod import Pod, QoS
 from mooring.engine.kubelet.admit import shape_of
 from mooring.service.apiserver import ClusterError
-from mooring.service.lease import Election, Lease
+from mooring.service.lease import Election, Lease, ReadLease, WriteLease
 from mooring.service.logs import open_traces
 from mooring.service.options import read_options
 
@@ -403,17 +403,10 @@ FACTS_REPLICAS = facts_with("sockets=1 cores=2 threads=2 memory=8Gi", topology_m
 """Three CPUs can be given away."""
 
 
-class OneLease:
-    """A Lease that nobody else writes."""
-
-    def __init__(self) -> None:
-        self.lease: Lease = {"metadata": {}}
-
-    def read(self) -> Lease:
-        return self.lease
-
-    def write(self, lease: Lease) -> None:
-        self.lease = lease
+def one_lease() -> tuple[ReadLease, WriteLease]:
+    """Return what reads and writes a Lease that nobody else writes."""
+    leases: list[Lease] = [{"metadata": {}}]
+    return lambda: leases[-1], leases.append
 
 
 class Server(Recorder):
@@ -447,7 +440,7 @@ class Replica:
         self.view = ClusterView(lambda: self.now)
         self.view.replace_pods([])
         publish(self.view, FACTS_REPLICAS, {NODE: started(FACTS_REPLICAS)})
-        self.election = Election(OneLease(), "10.0.0.7:8888", lambda: self.now)
+        self.election = Election(*one_lease(), "10.0.0.7:8888", lambda: self.now)
         decider = Decider()
 
         def verdict(pod: Pod, node: str) -> NodeVerdict:
@@ -565,8 +558,8 @@ def test_a_replica_that_has_not_listed_everything_takes_no_lease() -> None:
 
 def test_only_the_leader_is_ready_and_answers() -> None:
     now = [0.0]
-    lease = OneLease()
-    first, second = (Election(lease, name, lambda: now[0]) for name in ("first", "second"))
+    lease = one_lease()
+    first, second = (Election(*lease, name, lambda: now[0]) for name in ("first", "second"))
     first.step()
     second.step()
     answers = {}

@@ -27,7 +27,7 @@ from tests.service.recorded_log import RecordedLog
 
 from mooring.service import messages
 from mooring.service.grpc_client import CallError, CallStatus, UnaryClient
-from mooring.service.grpc_socket import CallLimits, CallRefusedError, GRPCSocket, Method, Methods, serve
+from mooring.service.grpc_socket import CallRefusedError, GRPCSocket, Method, Methods, serve
 from mooring.service.logs import Log
 from mooring.service.messages import Int32, Int64, Map, Repeated, TypedMessage, UInt32, UInt64, at
 from mooring.service.podresources import ListedClaimDevice, PodResourcesClient, PodResourcesError, pods_in
@@ -140,7 +140,7 @@ ECHO = f"{SERVICE}/Echo"
 @contextmanager
 def serving(path: str, client: UnaryClient, answer: Callable[[Any], Message] = echo) -> Iterator[None]:
     """Serve until the client is closed: a server waits for its clients."""
-    end = serve(path, SERVICE, {"Echo": Method(TEXT, answer)}, RecordedLog(), CallLimits())
+    end = serve(path, SERVICE, {"Echo": Method(TEXT, answer)}, RecordedLog())
     yield
     client.close()
     end()
@@ -201,7 +201,7 @@ def test_an_error_has_its_code_and_its_words(path: str, client: UnaryClient) -> 
 def test_a_server_that_starts_again_is_asked_on_a_new_connection(path: str, client: UnaryClient) -> None:
     methods: Methods = {"Echo": Method(TEXT, echo)}
     for text in ("one", "two"):
-        end = serve(path, SERVICE, methods, RecordedLog(), CallLimits())
+        end = serve(path, SERVICE, methods, RecordedLog())
         assert said(client, text) == text
         end()
     assert refusal(client).status == CallStatus.UNAVAILABLE
@@ -333,7 +333,7 @@ def kubelet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Answ
 
     def started(answer: Answer | None) -> PodResourcesClient:
         methods: Methods = {} if answer is None else {"Get": Method(messages.GetPodResourcesRequestMessage, answer)}
-        ends.append(serve(path, messages.PODRESOURCES_SERVICE, methods, Log("test"), CallLimits()))
+        ends.append(serve(path, messages.PODRESOURCES_SERVICE, methods, Log("test")))
         client = PodResourcesClient(path)
         ends.append(client.close)
         return client

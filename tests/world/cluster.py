@@ -138,7 +138,7 @@ class Replica:
             self.told.append(f"{about}: {problem}")
 
         self.known, self.requests = {}, 0
-        election = Election(self.way, process.name, TIME.monotonic)
+        election = Election(self.way.read, self.way.write, process.name, TIME.monotonic)
         extender = self.extender = extender_with(options, connector(server), report, election=election)
         self.is_open = True
         try:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
+from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
@@ -31,7 +32,7 @@ from mooring.service.apiserver import Cluster, ClusterError, cluster_of, configu
 from mooring.service.daemon import Heartbeat, settle, short_turns, stop_signals
 from mooring.service.following import Follower
 from mooring.service.http import Application, ConnectionLimits, HTTPServer, TLSFiles, listener_at, tls_context
-from mooring.service.lease import PERIOD, Election, lease_of
+from mooring.service.lease import ANSWER_TIME, PERIOD, Election, lease_at
 from mooring.service.logs import Traces, open_traces, start_log
 from mooring.service.options import LogLevel
 
@@ -234,8 +235,9 @@ def run_extender(config: str, kubeconfig: str, advertise: str = "") -> None:
     cluster_of(configuration).close()  # mistakes in the credentials are reported at once
     election = None
     if options.lease.name:
-        lease = lease_of(configuration, options.lease.namespace, options.lease.name)
-        election = Election(lease, advertise or f"{socket.gethostname()}:{options.listen.port}", time.monotonic)
+        connected = partial(cluster_of, configuration, answer_time=ANSWER_TIME)
+        read, write = lease_at(connected, options.lease.namespace, options.lease.name)
+        election = Election(read, write, advertise or f"{socket.gethostname()}:{options.listen.port}", time.monotonic)
 
     def report(about: str, problem: str) -> None:
         log.warning(problem, about=about)
