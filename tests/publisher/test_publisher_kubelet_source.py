@@ -19,7 +19,7 @@ from mooring.agent.status import Snapshot
 from mooring.engine.checkpoint.device_file import HeldDevices, device_text
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.machine import Machine, PCIDevice
-from mooring.engine.core.pod import Container, Pod, QoS
+from mooring.engine.core.pod import ClaimedDevice, Container, Pod, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.kubelet.kubelet import Kubelet
@@ -42,7 +42,6 @@ from mooring.service.apiserver import ClusterError
 from mooring.service.grpc_socket import GRPCSocket
 from mooring.service.logs import Log
 from mooring.service.podresources import (
-    ListedClaimDevice,
     ListedContainer,
     ListedPod,
     PodResourcesClient,
@@ -368,8 +367,8 @@ PCI = (PCIDevice("0000:3b:00.0", "030200", "10de", "2330", 1, "pci0000:3a"),)
 
 def test_holders_are_those_that_the_kubelet_lists_with_and_without_a_uid_and_of_a_slice_or_not() -> None:
     def pod(name: str, device: str) -> ListedPod:
-        claimed = ListedClaimDevice("shop", "claim", DRIVER, "n", device)
-        return ListedPod("shop", name, (ListedContainer("app", 0, dynamic=(claimed,)),))
+        claimed = ClaimedDevice("", DRIVER, "n", device)
+        return ListedPod("shop", name, (ListedContainer("app", 0, dynamic=(("claim", claimed),)),))
 
     offered = {DRIVER: (Device("n/g0", (0,)), Device("n/g1", (1,)), Device("n/g2", (1,)))}
     keys = [PodKey("shop", "web", "u1"), PodKey("shop", "db", "")]

@@ -25,12 +25,13 @@ from hypothesis import strategies as st
 from tests.service.message_tables import build_messages
 from tests.service.recorded_log import RecordedLog
 
+from mooring.engine.core.pod import ClaimedDevice
 from mooring.service import messages
 from mooring.service.grpc_client import CallError, CallStatus, UnaryClient
 from mooring.service.grpc_socket import CallRefusedError, GRPCSocket, Method, Methods, serve
 from mooring.service.logs import Log
 from mooring.service.messages import Int32, Int64, Map, Repeated, TypedMessage, UInt32, UInt64, at
-from mooring.service.podresources import ListedClaimDevice, PodResourcesClient, PodResourcesError, pods_in
+from mooring.service.podresources import PodResourcesClient, PodResourcesError, pods_in
 
 SERVICE = "example.Echo"
 TEXT = build_messages("example", {"Text": "1 text string"})["Text"]
@@ -309,9 +310,7 @@ def test_an_answer_that_is_not_whole_is_an_error_that_says_so(
 
 
 RECORDING = Path(__file__).resolve().parents[3] / "shared/wire/podresources-list-with-dra.json"
-GIVEN = ListedClaimDevice(
-    "default", "cl", "cpu.mooring.test", "node-real", "numa0", "170ccf29-8ce7-4d20-8b83-1b3eaa23a1e8"
-)
+GIVEN = ClaimedDevice("", "cpu.mooring.test", "node-real", "numa0", share="170ccf29-8ce7-4d20-8b83-1b3eaa23a1e8")
 
 
 @pytest.mark.skipif(not RECORDING.exists(), reason="the recordings of the API are not here")
@@ -319,8 +318,7 @@ def test_the_recorded_answer_names_claim_driver_pool_device_and_share() -> None:
     message = messages.ListPodResourcesResponseMessage()
     json_format.ParseDict(json.loads(RECORDING.read_bytes())["List"], message, ignore_unknown_fields=True)
     pods = {pod.name: pod for pod in pods_in(message.SerializeToString())}
-    assert pods["dra"].containers[0].dynamic == (GIVEN,)
-    assert pods["dra"].containers[0].dynamic[0].id == "node-real/numa0"
+    assert pods["dra"].containers[0].dynamic == (("cl", GIVEN),)
     assert pods["g1"].containers[0].dynamic == ()
 
 

@@ -24,7 +24,7 @@ from typing import Final
 from mooring.agent.state import DevicesFound
 from mooring.engine.checkpoint.device_file import device_record, read_device_file
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.pod import Container, ContainerKind, Pod, ResourceList
+from mooring.engine.core.pod import ClaimedDevice, Container, ContainerKind, Pod, ResourceList
 from mooring.engine.devicemanager.state import Device
 from mooring.service import podresources
 
@@ -287,9 +287,10 @@ class DeviceLookup:
         self, told: podresources.ListedPod, wanted: Iterable[WantedDevices], *, health: bool = False
     ) -> DevicesFound:
         """Return what an answer says, and what of the wanted it does not say."""
-        held = {one.name: self._held(one, health=health) for one in told.containers}
-        claims = {device.claim for one in told.containers for device in one.dynamic}
-        drivers = [device.driver for one in told.containers for device in one.dynamic if self._device(device) is None]
+        held = {one.name: self._held(told.namespace, one, health=health) for one in told.containers}
+        given = [(claim, device) for one in told.containers for claim, device in one.dynamic]
+        claims = {claim for claim, _ in given}
+        drivers = [one.driver for claim, one in given if self._device(told.namespace, claim, one) is None]
         lacking = [one for one in wanted if not one.is_told(held, claims)]
         words = [
             *(str(one) for one in lacking),
@@ -301,18 +302,20 @@ class DeviceLookup:
             tuple(dict.fromkeys([*(one.name for one in lacking), *drivers])),
         )
 
-    def _device(self, one: podresources.ListedClaimDevice) -> Device | None:
+    def _device(self, namespace: str, claim: str, one: ClaimedDevice) -> Device | None:
         """Return a driver's device; CPUs of claims are where the claim has them."""
-        nodes = self._claimed(one.namespace, one.claim, one.name)
+        nodes = self._claimed(namespace, claim, one.name)
         return self._whereabouts(one.driver, one.id) if nodes is None else Device(one.id, nodes)
 
-    def _held(self, told: podresources.ListedContainer, *, health: bool) -> dict[str, tuple[Device, ...]]:
+    def _held(
+        self, namespace: str, told: podresources.ListedContainer, *, health: bool
+    ) -> dict[str, tuple[Device, ...]]:
         held: dict[str, dict[str, Device]] = {}
         for resource, device in told.devices:
             healthy = not health or device.id in self._plugins.get(resource, {})
             held.setdefault(resource, {})[device.id] = replace(device, healthy=healthy)
-        for one in told.dynamic:
-            held.setdefault(one.driver, {})[one.id] = self._device(one) or Device(one.id)
+        for claim, one in told.dynamic:
+            held.setdefault(one.driver, {})[one.id] = self._device(namespace, claim, one) or Device(one.id)
         return {resource: tuple(devices.values()) for resource, devices in held.items()}
 
 
@@ -320,8 +323,8 @@ def claimed_of(told: podresources.ListedPod) -> dict[str, frozenset[tuple[str, s
     """Return the devices of each claim of a pod, as driver and id."""
     found: dict[str, set[tuple[str, str]]] = {}
     for container in told.containers:
-        for one in container.dynamic:
-            found.setdefault(one.claim, set()).add((one.driver, one.id))
+        for claim, one in container.dynamic:
+            found.setdefault(claim, set()).add((one.driver, one.id))
     return {claim: frozenset(devices) for claim, devices in found.items()}
 
 
