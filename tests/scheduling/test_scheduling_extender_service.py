@@ -34,9 +34,10 @@ from tests.scheduling.extender_cluster import (
 from tests.service.otlp_receiver import attributes, receiving
 
 from mooring.cluster.extender.binding import Binder
-from mooring.cluster.extender.deciding import Decider, NodeVerdict
+from mooring.cluster.extender.deciding import Decider
 from mooring.cluster.extender.options import ExtenderOptions
 from mooring.cluster.extender.pods import Seen, Shapes, seen_pod
+from mooring.cluster.extender.possible_nodes import NodeVerdict
 from mooring.cluster.extender.run import Extender, take_part
 from mooring.cluster.extender.view import ClusterView
 from mooring.cluster.extender.wire import BindAnswer, BindArguments

@@ -18,9 +18,10 @@ from msgspec.structs import replace
 from mooring.cluster.extender.answers import Answers
 from mooring.cluster.extender.binding import Binder, ClusterPodAPI, PodAPI
 from mooring.cluster.extender.claims import ClaimView
-from mooring.cluster.extender.deciding import Decider, NodeVerdict
+from mooring.cluster.extender.deciding import Decider
 from mooring.cluster.extender.options import ExtenderOptions, load_extender_options
 from mooring.cluster.extender.pods import Shapes
+from mooring.cluster.extender.possible_nodes import NodeVerdict
 from mooring.cluster.extender.service import NOT_FOLLOWING, NOT_LEADING, NOT_LISTED, ExtenderMetrics, Service
 from mooring.cluster.extender.view import ClusterView
 from mooring.cluster.extender.watches import Report, followers
