@@ -493,9 +493,9 @@ def test_an_object_at_which_a_reader_fails_is_that_nodes_fault(monkeypatch: pyte
     said: list[str] = []
     facts, states, _ = ready_extender(report=lambda about, _problem: said.append(about)).followers
     name, item = forged(lambda _content: None)
-    monkeypatch.setattr("mooring.cluster.extender.watches.facts_of", broken)
+    monkeypatch.setattr("mooring.cluster.extender.run.facts_of", broken)
     facts.listener.changed(item)
-    monkeypatch.setattr("mooring.cluster.extender.watches.state_of", broken)
+    monkeypatch.setattr("mooring.cluster.extender.run.state_of", broken)
     state = state_document(state_of_node(FACTS, started(FACTS), node="lying"))
     states.listener.listed(iter([[msgspec.Raw(msgspec.json.encode(state))]]))
     assert said == [f"NodeFacts {name}", "lying"]

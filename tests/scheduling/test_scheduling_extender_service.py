@@ -38,7 +38,7 @@ from mooring.cluster.extender.deciding import Decider
 from mooring.cluster.extender.options import ExtenderOptions
 from mooring.cluster.extender.pods import Seen, Shapes, seen_pod
 from mooring.cluster.extender.possible_nodes import NodeVerdict
-from mooring.cluster.extender.run import Extender, take_part
+from mooring.cluster.extender.run import Extender
 from mooring.cluster.extender.view import ClusterView
 from mooring.cluster.extender.wire import BindAnswer, BindArguments
 from mooring.engine.core.pod import Pod, QoS
@@ -547,13 +547,13 @@ def test_an_engine_that_hangs_loses_the_lease() -> None:
     replica, gets_on = Replica(Server()), [True]
     steps = Steps(replica, {5: gets_on.clear})
     with pytest.raises(ClusterError, match="the lease is lost"):
-        take_part(replica.election, lambda: bool(gets_on), steps, lambda _about, _problem: None)
+        replica.election.take_part(lambda: bool(gets_on), steps, lambda _about, _problem: None)
     assert 5 < steps.number < 11
 
 
 def test_a_replica_that_has_not_listed_everything_takes_no_lease() -> None:
     replica = Replica(Server())
-    take_part(replica.election, bool, Steps(replica, {}), lambda _about, _problem: None)
+    replica.election.take_part(bool, Steps(replica, {}), lambda _about, _problem: None)
     assert not replica.election.leads
 
 

@@ -10,6 +10,7 @@ Source: the algorithm of client-go v0.37 (tools/leaderelection), with its parame
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -86,6 +87,30 @@ class Election:
         if not self._write(lease, self._identity):
             return
         self._holder = self._identity
+
+    def take_part(
+        self, stands: Callable[[], bool], stop: threading.Event, report: Callable[[str, str], object]
+    ) -> None:
+        """Take the Lease once it is free, and renew it until the process is to end.
+
+        Args:
+            stands: whether this replica wants the Lease; where its work hangs, another one takes over.
+            stop: set when the process is to end.
+            report: receives what is the matter.
+
+        Raises:
+            ClusterError: the Lease is lost: another replica decides by now, or will soon.
+        """
+        led = False
+        while not stop.is_set():
+            try:
+                self.step(stands=stands())
+            except ClusterError as error:
+                report("lease", str(error))
+            if led and not self.leads:
+                raise ClusterError("the lease is lost: another replica goes on, and this one has to start again")
+            led = self.leads
+            stop.wait(PERIOD)
 
     def release(self) -> None:
         """Give the Lease up, once this replica has stopped working.
