@@ -66,6 +66,7 @@ def run_extender(config: str, kubeconfig: str, advertise: str = "") -> None:
         InputError: it cannot begin.
         ClusterError: the Lease is lost.
     """
+    extender_with = run.extender_with  # first, so that a package that is missing is named before a mistake in the file
     asked = extender_options.load_extender_options(config)
     asked = structs.replace(asked, kubeconfig=kubeconfig or asked.kubeconfig)
     configuration = apiserver.configuration_of(asked.kubeconfig or None)
@@ -90,7 +91,7 @@ def run_extender(config: str, kubeconfig: str, advertise: str = "") -> None:
         log.warning(problem, about=about)
 
     traces = logs.open_traces("mooring-extender", os.environ, log.warning)
-    extender = run.extender_with(asked, connect, report, election=election, traces=traces)
+    extender = extender_with(asked, connect, report, election=election, traces=traces)
     with ExitStack() as opened:
         if traces is not None:
             opened.callback(traces.close)
