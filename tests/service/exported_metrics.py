@@ -9,11 +9,11 @@ from typing import NoReturn
 from prometheus_client import Counter, Histogram
 from prometheus_client.parser import text_string_to_metric_families
 from tests.agent.outside.nodes import busy, snapshot_of
+from tests.scheduling.extender_cluster import ready_extender
 
 from mooring.agent.metrics import AgentMetrics
 from mooring.agent.status import Published
 from mooring.cluster.dra.plugin import DriverMetrics
-from mooring.cluster.extender.service import ExtenderMetrics
 from mooring.engine.node.metric_names import METRICS, SCALE_DOWN_METRICS, MetricType
 from mooring.published.publisher import Publisher
 
@@ -37,7 +37,7 @@ def exported() -> Mapping[str, frozenset[str]]:
     """Return the names of all series, each with its labels."""
     agent = AgentMetrics(Published(snapshot_of(busy())))
     agent.per_container = True
-    extender = ExtenderMetrics(dict)
+    extender = ready_extender().metrics
     driver = DriverMetrics(lambda: True)
     publisher = publisher_after_a_write()
     found: dict[str, set[str]] = defaultdict(set)
