@@ -27,8 +27,7 @@ from mooring.published.facts_document import digest_of, essential, facts_documen
 from mooring.published.kubelet_source import KubeletSource
 from mooring.published.objects import NodeFacts, encoded
 from mooring.published.observation import EngineObserver, Observation, fingerprint, topology_document
-from mooring.published.publisher import Publisher
-from mooring.published.writing import Rhythm
+from mooring.published.publisher import Publisher, Rhythm
 from mooring.service.apiserver import Cluster, cluster_of
 from mooring.service.messages import ListPodResourcesResponseMessage
 

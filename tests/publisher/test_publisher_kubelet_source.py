@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 from tests.agent.small_node import CONFIG, INFO
 from tests.plans import started_kubelet
@@ -36,7 +35,6 @@ from mooring.published.kubelet_source import (
     held_devices,
 )
 from mooring.published.objects import NodeFacts, PodKey
-from mooring.published.writing import node_kubelet_version, node_uid
 from mooring.service import messages
 from mooring.service.apiserver import ClusterError
 from mooring.service.grpc_socket import GRPCSocket
@@ -322,40 +320,6 @@ def test_the_release_is_read_again_when_a_kubelet_registers(running: RunningKube
     seen = not_none(looking.observe())
     assert (seen.facts.mooring.release.name, seen.facts.config) == ("1.34", first.facts.config)
     assert seen.state.facts != first.state.facts
-
-
-# The version of a node's kubelet is read from its Node object.
-
-
-NODE = {"metadata": {"uid": "u"}, "status": {"nodeInfo": {"kubeletVersion": "v1.34.2+k3s1"}}}
-UNKNOWN: list[tuple[int, Any]] = [(404, {}), (403, {}), (200, {"status": {}}), (200, [])]
-
-
-def asked(code: int, content: Any) -> httpx2.Client:
-    def answer(request: httpx2.Request) -> httpx2.Response:
-        assert request.url.path == "/api/v1/nodes/n1"
-        return httpx2.Response(code, json=content)
-
-    return httpx2.Client(transport=httpx2.MockTransport(answer), base_url="http://api")
-
-
-@pytest.mark.parametrize(
-    ("code", "content", "uid", "version"),
-    [
-        (200, NODE, "u", "v1.34.2+k3s1"),
-        *((code, content, "", "") for code, content in UNKNOWN),
-    ],
-)
-def test_the_node_object_names_uid_and_version_and_what_cannot_be_read_is_not_known(
-    code: int, content: Any, uid: str, version: str
-) -> None:
-    http = asked(code, content)
-    assert (node_uid(http, "n1"), node_kubelet_version(http, "n1")) == (uid, version)
-
-
-def test_a_server_that_fails_is_an_error() -> None:
-    with pytest.raises(ClusterError):
-        node_kubelet_version(asked(500, {}), "n1")
 
 
 # Devices of dynamic resource allocation as a publisher sees them: slices of the node, holders of the kubelet.

@@ -21,8 +21,7 @@ from mooring.inputs.machines.compact import parse_compact
 from mooring.published.facts_document import facts_of
 from mooring.published.objects import state_of
 from mooring.published.observation import EngineObserver, Observation
-from mooring.published.publisher import LOOKING, Publisher
-from mooring.published.writing import Rhythm
+from mooring.published.publisher import LOOKING, Publisher, Rhythm
 from mooring.service.apiserver import Cluster, ClusterError, cluster_of
 
 NODE = "node-1"

@@ -25,7 +25,7 @@ from mooring.cluster.extender.known_node import BoundPod, KnownNode
 from mooring.cluster.extender.pods import ClusterPods
 from mooring.cluster.extender.service import ExtenderMetrics
 from mooring.cluster.extender.view import ClusterView
-from mooring.published.writing import Pace
+from mooring.published.publisher import Pace
 from mooring.service import lease
 from mooring.service.apiserver import ClusterError
 from mooring.service.lease import Election

@@ -33,8 +33,7 @@ with lazily():
 if TYPE_CHECKING:
     from mooring.engine.core.machine import Finding
     from mooring.published.observation import Observe
-    from mooring.published.publisher import Publisher
-    from mooring.published.writing import Rhythm
+    from mooring.published.publisher import Publisher, Rhythm
 
 
 EPILOG = """\b
@@ -180,14 +179,14 @@ def _bad(error: MooringError, remedy: str) -> InputError:
     return error if isinstance(error, InputError) else InputError(str(error), source=_SOURCE, remedy=remedy)
 
 
-def _rhythm(heartbeat: str, *, wakes: bool) -> writing.Rhythm:
+def _rhythm(heartbeat: str, *, wakes: bool) -> Rhythm:
     try:
         seconds = quantities.nanoseconds(heartbeat) / 1e9
     except InputError as error:
         raise InputError(error.problem, field="--heartbeat", remedy=error.remedy) from None
     if not 1 <= seconds <= 86400:
         raise InputError("must be between 1s and 24h", field="--heartbeat")
-    return writing.Rhythm(heartbeat=seconds, waking=writing.LEAST_WAKING if wakes else None)
+    return publishing.Rhythm(heartbeat=seconds, waking=publishing.LEAST_WAKING if wakes else None)
 
 
 def publish_text(seen: Observation, to: str = "", machine: str = "") -> str:

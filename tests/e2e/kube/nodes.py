@@ -28,7 +28,8 @@ from mooring.engine.core.machine import Finding
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.fleet.cluster import NodeCluster
 from mooring.inputs.node_groups import NodeGroup
-from mooring.published.publisher import LOOKING, LiveSource, Publisher
+from mooring.published.observation import LiveSource
+from mooring.published.publisher import LOOKING, Publisher
 from mooring.service.apiserver import Cluster, cluster_of, configuration_of
 from mooring.service.following import PODS, Follower, ObjectListener
 

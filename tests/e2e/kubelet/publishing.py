@@ -17,8 +17,7 @@ from mooring.published.facts_document import essential
 from mooring.published.kubelet_source import KubeletSource
 from mooring.published.naming import APINames
 from mooring.published.objects import NodeFacts
-from mooring.published.publisher import Publisher
-from mooring.published.writing import Rhythm
+from mooring.published.publisher import Publisher, Rhythm
 from mooring.service.apiserver import cluster_of, configuration_of
 from mooring.service.podresources import PodResourcesClient
 

@@ -37,8 +37,9 @@ from mooring.monitoring.shadow.judgement import Agreement, Judgement
 from mooring.monitoring.shadow.recording import machine_line
 from mooring.published.naming import uid_of
 from mooring.published.objects import NodeFacts
+from mooring.published.publisher import Pace, Rhythm
 from mooring.published.shadow_document import ShadowDocument, WouldBePart, shadow_document
-from mooring.published.writing import Pace, Rhythm, apply, node_uid
+from mooring.published.writing import apply, node_uid
 from mooring.service.apiserver import Cluster, ClusterOnDemand
 from mooring.service.http import ProgramMetrics
 from mooring.views.console import STYLES, Breaking, new_table
