@@ -21,7 +21,7 @@ from mooring.inputs.machines.compact import parse_compact
 from mooring.published.facts_document import facts_of
 from mooring.published.objects import state_of
 from mooring.published.observation import EngineObserver, Observation
-from mooring.published.publisher import LOOKING, Publisher, Rhythm
+from mooring.published.publisher import LOOKING, Pace, Publisher
 from mooring.service.apiserver import Cluster, ClusterError, cluster_of
 
 NODE = "node-1"
@@ -30,7 +30,6 @@ STATE = f"PATCH /apis/mooring.dev/v1alpha1/nodestates/{NODE}"
 TOPOLOGY = f"PATCH /apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies/{NODE}"
 MACHINE = parse_compact("cores=8 memory=8Gi").info
 CONFIG = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
-RHYTHM = Rhythm(gathering=0.2, least=1.0, heartbeat=300.0)
 BEGAN = 1_700_000_000.0
 
 
@@ -42,7 +41,7 @@ class Node:
     kubelet: Kubelet = field(default_factory=lambda: started_kubelet(MACHINE, CONFIG))
     observer: EngineObserver = field(default_factory=lambda: EngineObserver(NODE))
     now: float = 1000.0
-    rhythm: Rhythm = RHYTHM
+    pace: Pace = field(default_factory=Pace)
     told: list[Finding] = field(default_factory=list)
     problem: str = ""
     computed: float = 0.0
@@ -55,7 +54,7 @@ class Node:
             lambda: self.observe(),  # noqa: PLW0108 - a test may replace it
             self.connect,
             NODE,
-            rhythm=self.rhythm,
+            pace=self.pace,
             cpu=lambda: self.computed,
             report=self.told.append,
             clock=lambda: self.now,
@@ -96,22 +95,22 @@ class Node:
 
 
 @contextmanager
-def publishing(rhythm: Rhythm) -> Iterator[Node]:
+def publishing(pace: Pace) -> Iterator[Node]:
     with FaultInjector(node=NODE) as cluster:
-        one = Node(cluster, rhythm=rhythm)
+        one = Node(cluster, pace=pace)
         yield one
         one.publisher.close()
 
 
 @pytest.fixture
 def node() -> Iterator[Node]:
-    with publishing(RHYTHM) as one:
+    with publishing(Pace()) as one:
         yield one
 
 
 @pytest.fixture
 def waking() -> Iterator[Node]:
-    with publishing(replace(RHYTHM, waking=5.0)) as one:
+    with publishing(Pace(waking=5.0)) as one:
         yield one
 
 

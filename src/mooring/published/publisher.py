@@ -50,8 +50,18 @@ LEAST_WAKING: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Rhythm:
-    """The operator's choice, in seconds."""
+class Pace:
+    """When to write: the operator's choice, in seconds, and what was written when, on a clock that only goes forward.
+
+    >>> pace = Pace().changed(100.0)
+    >>> pace.due, pace.changed(100.1).due, pace.written(100.2).changed(100.3).due
+    (100.2, 100.2, 101.2)
+    >>> first = Pace(waking=5.0).written(99.0, {("a", "cpu"): 4})
+    >>> less = first.woken(100.0).written(101.0, {("a", "cpu"): 2})
+    >>> more = less.written(102.0, {("a", "cpu"): 3})
+    >>> less.wakes_at(200.0), more.wakes_at(104.0), more.wakes_at(105.0)
+    (False, False, True)
+    """
 
     gathering: float = 0.2
     """After the first change of a burst, in which the others come."""
@@ -61,23 +71,6 @@ class Rhythm:
     """Between two writes when nothing changes."""
     waking: float | None = None
     """Least between two times at which waiting pods are tried again; None for never."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """What was written when, and whether pods that wait are to be tried again, on a clock that only goes forward.
-
-    >>> pace = Pace(Rhythm()).changed(100.0)
-    >>> pace.due, pace.changed(100.1).due, pace.written(100.2).changed(100.3).due
-    (100.2, 100.2, 101.2)
-    >>> first = Pace(Rhythm(waking=5.0)).written(99.0, {("a", "cpu"): 4})
-    >>> less = first.woken(100.0).written(101.0, {("a", "cpu"): 2})
-    >>> more = less.written(102.0, {("a", "cpu"): 3})
-    >>> less.wakes_at(200.0), more.wakes_at(104.0), more.wakes_at(105.0)
-    (False, False, True)
-    """
-
-    rhythm: Rhythm
     first: float | None = None
     """When the oldest change came that is not written."""
     last: float | None = None
@@ -96,11 +89,11 @@ class Pace:
     def due(self) -> float | None:
         """When the next write is due; None when there is nothing to write."""
         if self.first is not None:
-            wanted = self.first + self.rhythm.gathering
+            wanted = self.first + self.gathering
             if self.last is not None:
-                wanted = max(wanted, self.last + self.rhythm.least)
+                wanted = max(wanted, self.last + self.least)
         elif self.last is not None:
-            wanted = self.last + self.rhythm.heartbeat
+            wanted = self.last + self.heartbeat
         else:
             return None
         return max(wanted, self.barred)
@@ -117,7 +110,8 @@ class Pace:
             room: what is available. What was there before the first state is not known: it counts as less.
         """
         grown = self.room is None or any(amount > self.room.get(what, 0) for what, amount in (room or {}).items())
-        return Pace(self.rhythm, None, now, room=room, has_grown=self.has_grown or grown, asleep=self.asleep)
+        grown = self.has_grown or grown
+        return replace(self, first=None, last=now, failures=0, barred=0.0, room=room, has_grown=grown)
 
     def failed(self, now: float, node: str, error: MooringError) -> Pace:
         """Return the pace after a write that failed.
@@ -137,11 +131,11 @@ class Pace:
 
     def wakes_at(self, now: float) -> bool:
         """Tell whether to have waiting pods tried again now."""
-        return self.rhythm.waking is not None and self.has_grown and now >= self.asleep
+        return self.waking is not None and self.has_grown and now >= self.asleep
 
     def woken(self, now: float, *, done: bool = True) -> Pace:
         """Return the pace after that was done, or has failed: then it is tried again later."""
-        return replace(self, has_grown=not done, asleep=now + (self.rhythm.waking or 0.0))
+        return replace(self, has_grown=not done, asleep=now + (self.waking or 0.0))
 
     def complaint(self, what: str, error: MooringError) -> str:
         """Return how the newest failure is reported; empty where it is not: only the first ones are, and now and then.
@@ -165,7 +159,7 @@ class Publisher:
         connect: Callable[[], Cluster],
         node: str,
         *,
-        rhythm: Rhythm | None = None,
+        pace: Pace | None = None,
         report: Report = ignore,
         clock: Callable[[], float] = time.monotonic,
         today: Callable[[], float] = time.time,
@@ -177,7 +171,7 @@ class Publisher:
             observe: looks at the node.
             connect: opens the way to the API server, again after a failure, so that renewed credentials are read.
             node: name of the node.
-            rhythm: when to write.
+            pace: when to write.
             report: receives outages and recoveries.
             clock: seconds that only go forward.
             today: seconds since 1970.
@@ -186,7 +180,7 @@ class Publisher:
         self._source, self._cluster, self._node = observe, ClusterOnDemand(connect), node
         self._report, self._clock, self._today, self._cpu = report, clock, today, cpu
         self._spent = 0.0  # on changes that are not written yet
-        self._pace = Pace(rhythm or Rhythm())
+        self._pace = pace or Pace()
         # Grows over restarts too, as long as there are fewer than a thousand changes a second.
         self._sequence = int(today() * 1000)
         self._seen: Observation | None = None
@@ -222,7 +216,7 @@ class Publisher:
             raise MooringError("there is nothing to publish yet")
         self._take(seen)
         self._write(seen)
-        if self._pace.rhythm.waking is not None:
+        if self._pace.waking is not None:
             wake(self._cluster.http, self._node, self._sequence)
 
     def step(self) -> float:
@@ -254,7 +248,7 @@ class Publisher:
                 self.burst_cpu += self._spent + self._cpu() - begun
                 self._spent = 0.0
             now = self._clock()
-            self._pace = self._pace.written(now, room_of(self._seen) if self._pace.rhythm.waking is not None else None)
+            self._pace = self._pace.written(now, room_of(self._seen) if self._pace.waking is not None else None)
             self.writes += 1
             self.written_at = now
         return 0.0 if self._pace.failures else LOOKING
