@@ -33,6 +33,7 @@ from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.errors import InputError
 from mooring.engine.kubelet.events import Restart
 from mooring.engine.releases.catalog import release_of
+from mooring.fleet.charts import heat_svg
 from mooring.fleet.cluster import (
     ControllerKind,
     NodeAction,
@@ -49,9 +50,8 @@ from mooring.fleet.nodes import NodeHistory
 from mooring.fleet.page import (
     SCRIPTS,
     fleet_page_text,
-    heat_svg,
 )
-from mooring.fleet.ranking import Goal, ranked, size_of, variants
+from mooring.fleet.ranking import Goal, binding, fewest, ranked, tried_sizes, variants
 from mooring.fleet.scheduler.strategy import Strategy
 from mooring.fleet.simulation import MOST_SAMPLES, Simulation, answer_of, with_pods
 from mooring.fleet.text import fleet_parts
@@ -119,25 +119,18 @@ def test_the_first_of_a_ranking_admits_most() -> None:
 
 
 def test_one_node_fewer_than_the_size_does_not_do() -> None:
-    size = size_of(trial_of(*(arrival(f"p{n}", asked("3")) for n in range(9))), "a", ("a",), Goal(), 64)
-    assert size.fewest is not None
-    assert size.fewest.trial.nodes == 5
-    assert [(one.trial.nodes, Goal().is_met(one)) for one in size.tried] == [
-        (1, False),
-        (2, False),
-        (4, False),
-        (5, True),
-        (6, True),
-        (8, True),
-    ]
-    assert "cpu" in size.binding
+    tried = tried_sizes(trial_of(*(arrival(f"p{n}", asked("3")) for n in range(9))), "a", ("a",), Goal(), 64)
+    found = [(one.trial.nodes, Goal().is_met(one)) for one in tried]
+    assert found == [(1, False), (2, False), (4, False), (5, True), (6, True), (8, True)]
+    assert fewest(tried, Goal()) is tried[3]
+    assert "cpu" in binding(tried, Goal())
 
 
 def test_a_goal_that_nothing_reaches_is_said_with_its_cause_and_an_unknown_group_is_named() -> None:
-    size = size_of(trial_of(arrival("p", SIX)), "a", ("a",), Goal(), 4)
-    assert size.fewest is None
-    assert size.binding.startswith("1 refused (MOOR-")
-    assert "groups are a" in refusal(size_of, trial_of(arrival("p", SIX)), "b", (), Goal(), 4)
+    tried = tried_sizes(trial_of(arrival("p", SIX)), "a", ("a",), Goal(), 4)
+    assert fewest(tried, Goal()) is None
+    assert binding(tried, Goal()).startswith("1 refused (MOOR-")
+    assert "groups are a" in refusal(tried_sizes, trial_of(arrival("p", SIX)), "b", (), Goal(), 4)
 
 
 @pytest.mark.parametrize(("words", "code"), [(["--extender"], 0), ([], 1)])
