@@ -214,25 +214,6 @@ def test_absolute_links_below_another_root_are_meant_below_it(root: Path, tmp_pa
     assert SECRET.encode() not in gzip.decompress(archive.read_bytes())
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        ((), "--to: is missing"),
-        (("--to", "no-such-folder/node.tar.gz"), "no such directory"),
-        (("--to", "{tmp}/node.tar.gz", "--root", "{tmp}/nothing"), "cannot be opened"),
-        (("--to", "{tmp}/node.tar.gz", "--root", "{tmp}"), "--root: has no sys/devices/system/cpu"),
-        (("--to", "{tmp}/node.tar.gz", "--pods", "{tmp}/no-pods.json"), "cannot be read"),
-        (("--to", "{tmp}/node.tar.gz", "--config", "-", "--pods", "-"), "can be read only once"),
-    ],
-)
-def test_bad_input_is_one_line_and_no_archive(tmp_path: Path, arguments: tuple[str, ...], complaint: str) -> None:
-    answered = mooring(
-        "collect", "--no-kubectl", *(argument.replace("{tmp}", str(tmp_path)) for argument in arguments), code=2
-    )
-    assert complaint in answered.complaint
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_documents_of_mooring_are_kept_whole(root: Path, tmp_path: Path, archive: Path) -> None:
     extra = tmp_path / "devices.yaml"
     devices = {"kind": "NodeDevices", "devices": {"nvidia.com/gpu": {"pci": {"class": "0302", "vendor": "10de"}}}}

@@ -157,27 +157,6 @@ def test_a_trace_takes_another_machine_and_configuration(tmp_path: Path, loose: 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        ((), "mooring compare: missing option '-f' or '--trace'; see mooring compare --help"),
-        ((*PODS, "--trace", "x"), "mooring compare: -f and --trace exclude each other; see"),
-        (("--trace", "x", "--state", "y"), "mooring compare: --trace brings its own state: remove"),
-        ((*PODS, *NODE, "--vary", "colour"), "mooring compare: invalid value for '--vary': 'colour' is not one of"),
-        ((*PODS, *NODE, "--with", "no-such-file"), "mooring: no-such-file: "),
-        (("--trace", "no-such-file"), "mooring: no-such-file: "),
-        ((*PODS, *NODE, "--all-options", "--to", "/no/such/folder/x"), "mooring: /no/such/folder/x: --to: "),
-        (
-            (*PODS, "--config", "-", "--machine", "a", "--machine", "b"),
-            "mooring: standard input: --config: can be read",
-        ),
-    ],
-    ids=range(8),
-)
-def test_what_cannot_be_compared_is_reported_in_one_line(arguments: tuple[str, ...], complaint: str) -> None:
-    assert mooring("compare", *arguments, code=2).complaint.startswith(complaint)
-
-
-@pytest.mark.parametrize(
     ("lines", "name", "complaint"),
     [
         (
@@ -350,21 +329,6 @@ def test_a_kubelet_that_does_not_start_is_named_and_not_compared() -> None:
 
 def test_releases_that_decide_alike_are_a_yes(asked: tuple[str | Path, ...]) -> None:
     assert mooring(*asked, "--kubelet-version", "1.31,1.32").code == 0
-
-
-@pytest.mark.parametrize(
-    ("more", "told"),
-    [
-        (("1.34,1.34.2",), "--kubelet-version: names one release"),
-        (("1.34,1.30",), "older than all known releases"),
-        (("1.34,x",), "'x' is not a kubelet version"),
-        (("1.34,1.37", "--all-options"), "on one node with one configuration"),
-        (("1.34,1.37", "-o", "svg"), "is text, markdown or json"),
-        (("1.34,1.37", "--active", "-"), "can be read only once"),
-    ],
-)
-def test_what_cannot_be_compared_is_bad_usage(more: tuple[str, ...], told: str, asked: tuple[str | Path, ...]) -> None:
-    assert told in mooring(*asked, "--kubelet-version", *more, code=2).err
 
 
 def test_every_kubelet_that_would_not_start_is_named(tmp_path: Path, asked: tuple[str | Path, ...]) -> None:

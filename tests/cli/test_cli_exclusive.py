@@ -253,20 +253,6 @@ def test_a_pod_and_a_container_are_named_with_or_without_the_namespace(name: str
     assert (found["namespace"], found["name"], found["container"]) == named
 
 
-@pytest.mark.parametrize(
-    ("name", "complaint"),
-    [
-        ("upf-0/db", "core/upf-0 has no container 'db'; it has mesh, forwarder"),
-        ("upf", "there is no pod 'upf'; did you mean core/upf-0, core/upf-1, core/upf-2"),
-        ("inferense", "there is no pod 'inferense'; did you mean ai/inference?"),
-        ("nobody/upf-0", "there is no pod 'nobody/upf-0'; did you mean core/upf-0?"),
-        ("MOOR-998", "MOOR-998: no such code"),
-    ],
-)
-def test_a_name_that_means_nothing_is_reported_with_what_could_be_meant(name: str, complaint: str) -> None:
-    assert mooring("explain", name, *PODS, *NODE, code=2).complaint.startswith(f"mooring: {complaint}")
-
-
 def test_a_name_that_means_several_pods_is_reported_with_all_of_them(tmp_path: Path) -> None:
     manifest = pods_file(tmp_path, ("a", "2"), ("b", "2"))
     answered = mooring("explain", "web", "-f", manifest, *NODE, code=2)
@@ -307,19 +293,10 @@ def test_every_code_of_a_pod_is_explained_by_its_page(code: str) -> None:
     assert mooring("explain", code).out == answered.document["text"]
 
 
-def test_a_code_has_no_picture() -> None:
-    assert mooring("explain", "MOOR-103", "-o", "svg").code == 2
-
-
 def test_the_beginning_of_a_code_lists_the_codes_with_their_titles() -> None:
     listed = [line.partition("  ") for line in mooring("explain", "MOOR-").out.splitlines()]
     assert [code for code, _, _ in listed] == all_codes()
     assert all(mooring("explain", code).out.startswith(f"# {code}: {title}\n") for code, _, title in listed[::20])
-
-
-@pytest.mark.parametrize("wrong", [("MOOR-9",), ("MOOR-1", "-o", "json")])
-def test_what_is_no_list_of_codes_is_bad_input(wrong: tuple[str, ...]) -> None:
-    assert mooring("explain", *wrong).code == 2
 
 
 # ``mooring explain REASON`` and ``mooring explain "MESSAGE"``: what is pasted from an event leads to the codes.
@@ -385,22 +362,11 @@ def test_every_message_of_the_table_leads_to_its_own_reason() -> None:
             assert reasons()[page.code] == text, (reason, message)
 
 
-def test_a_sentence_without_a_known_reason_is_refused_in_one_line() -> None:
-    answered = mooring("explain", "it does not work", code=2)
-    assert answered.complaint.startswith("mooring: it does not work: no known reason is in this sentence; paste the")
-
-
 def test_the_name_of_a_pod_is_no_reason(tmp_path: Path) -> None:
     pods = (EXAMPLES / "pods.yaml").read_text(encoding="utf-8")
     file = tmp_path / "pods.yaml"
     file.write_text(pods.replace("timekeeper", "evicted"), encoding="utf-8")
     assert "## What it means" not in mooring("explain", "evicted", "-f", file, "--machine", "small-1s8").out
-
-
-def test_a_reason_has_neither_picture_nor_document() -> None:
-    for form in ("json", "svg"):
-        answered = mooring("explain", "OutOfcpu", "-o", form)
-        assert (answered.code, "a reason is text" in answered.err) == (2, True), answered
 
 
 # Pods of a cluster as kubectl prints them: rejected ones are the question, ended ones and those of others are not.

@@ -193,10 +193,6 @@ def test_each_shell_has_a_script_that_names_program_and_variable(shell: str, tmp
     assert (tmp_path / "script").read_text(encoding="utf-8") == answered.out
 
 
-def test_another_shell_is_refused_with_the_known_ones() -> None:
-    assert "bash" in mooring("completion", "csh", code=2).complaint
-
-
 @pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize(
     ("words", "expected"),
