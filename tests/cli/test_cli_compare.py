@@ -10,6 +10,7 @@ from xml.etree import ElementTree as ET
 import pytest
 import yaml
 from tests.cli.command import CORPORA, EXAMPLES, NODE, PODS, mooring
+from tests.values import cases
 
 from mooring.answers.compare.measures import MEASURES
 from mooring.answers.compare.variant import Dimension
@@ -157,24 +158,7 @@ def test_a_trace_takes_another_machine_and_configuration(tmp_path: Path, loose: 
 
 
 @pytest.mark.parametrize(
-    ("lines", "name", "complaint"),
-    [
-        (
-            [{"id": "a", "machine": "cores=4"}, {"id": "b", "machine": "cores=4"}],
-            "",
-            "holds several scenarios; name one: ",
-        ),
-        ([{"id": "a", "machine": "cores=4"}], "#b", "no scenario is called 'b'"),
-        ([{"id": "a", "machine": "cores=4"}], "#a", "a: admits no pod"),
-        ([{"id": "a", "machine": "cores=4"}], "", "a: admits no pod"),
-        ([], "", "nothing in it"),
-        (
-            [{"id": "m", "numaNodes": [0, 1], "policy": "restricted", "providers": [], "result": {"admitted": True}}],
-            "",
-            "holds no scenario",
-        ),
-    ],
-    ids=range(6),
+    ("lines", "name", "complaint"), cases(__file__, "refused-traces.yaml", "lines", "name", "says")
 )
 def test_an_unrunnable_trace_is_refused(
     lines: list[dict[str, object]], name: str, complaint: str, tmp_path: Path

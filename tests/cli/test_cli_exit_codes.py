@@ -223,7 +223,6 @@ def test_a_plan_can_stop_at_a_crash(tmp_path: Path) -> None:
 # Large questions are answered within an amount of memory and of CPU time that grows with the pods and no faster.
 
 
-GB = 2**30
 POLICIES = {
     "maxPods": 200_000,
     "cpuManagerPolicy": "static",
@@ -290,38 +289,20 @@ def _written(folder: Path, count: int) -> dict[str, str]:
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("words", "count", "memory", "seconds"),
-    [
-        ("plan -f PODS", 100_000, GB, 600),
-        ("plan -o json -f PODS", 100_000, GB, 600),
-        ("show -o resources -f PODS", 2_000, GB, 120),
-        ("plan -f REFUSED", 5_000, GB // 2, 300),
-        ("plan -o json -f REFUSED", 5_000, GB // 2, 300),
-        ("plan -o json -f PINNED --config PINNING", 3_000, GB // 2, 120),
-        ("plan -o html -f PODS", 8_000, GB, 60),
-        ("whatif -o json --set topologyManagerPolicy=restricted -f PINNED --config PINNING", 1_500, GB // 2, 60),
-        ("explain -f PODS web-000000", 10_000, GB, 120),
-        ("whatif --set topologyManagerPolicy=restricted -f PODS", 5_000, GB, 120),
-        ("capacity --active PODS -f ONE", 2_000, GB, 120),
-        ("compare --all-options -f PODS", 1_000, GB // 2, 120),
-        ("upgrade --kubelet-version 1.34 -f PODS", 2_000, GB, 120),
-        ("doctor --state STATE --active REFUSED", 1_000, GB, 120),
-        ("replay -o jsonl SCENARIO", 4_000, GB, 120),
-        ("fleet simulate --cluster CLUSTER -f PODS", 1_000, GB, 120),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
+    ("count", "memory", "seconds", "asked"),
+    cases(__file__, "large-questions.yaml", "pods", "megabytes", "seconds", "asked"),
 )
-def test_a_verb_keeps_within_memory_and_time(words: str, count: int, memory: int, seconds: int, tmp_path: Path) -> None:
+def test_a_verb_keeps_within_memory_and_time(asked: str, count: int, memory: int, seconds: int, tmp_path: Path) -> None:
     found = _written(tmp_path, count)
-    config = () if "--config" in words else ("--config", found["CONFIG"])
-    node = () if words.startswith(("replay", "fleet")) else (*NODE[:2], *config)
-    arguments = [*(found.get(word, word) for word in words.split()), *node]
-    if "STATE" in words:
+    config = () if "--config" in asked else ("--config", found["CONFIG"])
+    node = () if asked.startswith(("replay", "fleet")) else (*NODE[:2], *config)
+    arguments = [*(found.get(word, word) for word in asked.split()), *node]
+    if "STATE" in asked:
         # What runs already, and has CPUs.
         mooring("plan", "-f", found["REFUSED"], *node, "--save-state", str(tmp_path), "--to", "/dev/null")
 
     def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+        resource.setrlimit(resource.RLIMIT_AS, (memory * 2**20, memory * 2**20))
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
 
     command = [sys.executable, "-m", "mooring", *arguments]

@@ -15,7 +15,7 @@ from tests.planner.change_questions import guaranteed
 from tests.plans import refused_plan
 
 from mooring.answers.base.changes.change import Cost, PodRef, applied, sentence
-from mooring.answers.base.changes.configuration import ConfigField, FreshState, Guarantee, config_field
+from mooring.answers.base.changes.configuration import ConfigField, FreshState, Guarantee
 from mooring.answers.base.changes.nearest import (
     alignment_words,
     given_up_words,
@@ -201,12 +201,6 @@ def test_a_running_pod_that_is_refused_gets_proposals_that_disturb_no_start() ->
 
 
 QUESTION = replace(asked([guaranteed("a", 1), guaranteed("b", 1)], gpu=(0,)), active=(guaranteed("runs", 1),))
-
-
-def test_a_gate_of_another_release_is_no_misspelling() -> None:
-    with pytest.raises(InputError, match="there is no feature gate 'PodLevelResourceManagers'") as caught:
-        config_field("featureGates.PodLevelResourceManagers=true", "1.34")
-    assert "did you mean" not in str(caught.value)
 
 
 def test_a_running_pod_ends_before_the_first_is_asked_and_another_is_not_asked_at_all() -> None:
