@@ -16,6 +16,7 @@ from mooring.answers.compare.measures import MEASURES
 from mooring.answers.compare.variant import Dimension
 from mooring.inputs.archive.reader import ALLOCATABLE
 
+SVG = "{http://www.w3.org/2000/svg}"
 VARIED = (*PODS, *NODE, "--vary", "topology-policy")
 
 
@@ -95,13 +96,34 @@ def test_the_document_has_every_variant_with_the_same_keys() -> None:
     assert document["neverAdmitted"] == ["core/timekeeper"]
 
 
-def test_the_picture_is_xml_and_always_the_same() -> None:
+def test_the_picture_is_always_the_same_with_a_mark_for_each_setting_and_bars_as_long_as_their_counts() -> None:
     first, second = (mooring("compare", *VARIED, "-o", "svg").out for _ in range(2))
     assert first == second
     root = ET.fromstring(first)  # noqa: S314 - our own text
     words = " ".join(root.itertext())
     assert "kubelet.yaml as given" in words
     assert "rejected: TopologyAffinityError" in words
+    titled = [(group.findtext(f"{SVG}title", ""), group.find(f"{SVG}rect")) for group in root.iter(f"{SVG}g")]
+    drawn = [(title, rect.attrib) for title, rect in titled if title and rect is not None]
+    # A bar is one pixel shorter than its place.
+    scales = [(float(at["width"]) + 1) / int(title.split()[0]) for title, at in drawn if at["height"] == "19"]
+    assert len(scales) == 10, "a count of nothing has no bar"
+    assert max(scales) - min(scales) < 0.3
+    ends = [float(at["x"]) + float(at["width"]) for _, at in drawn if at["height"] == "19"]
+    assert max(ends) < min(float(at["x"]) for _, at in drawn if at["class"] == "bar")
+    marks = [(title, at["class"]) for title, at in drawn if title.endswith("topology manager single-numa-node")]
+    assert [title.startswith("not ") for title, _ in marks] == [True, False, True, True]
+    assert [ground for _, ground in marks] == ["free", "contested", "free", "free"]
+    for at in (rect.attrib for rect in root.iter(f"{SVG}rect") if "x" in rect.attrib):
+        assert float(at["x"]) + float(at["width"]) <= float(root.attrib["width"])
+        assert float(at["y"]) + float(at["height"]) <= float(root.attrib["height"])
+
+
+def test_what_users_write_is_text_in_the_picture_and_no_markup(loose: Path) -> None:
+    odd = loose.rename(loose.with_name("<b>&.yaml"))
+    root = ET.fromstring(mooring("compare", *PODS, *NODE, "--with", odd, "-o", "svg").out)  # noqa: S314 - our own text
+    assert "<b>&.yaml" in "".join(root.itertext())
+    assert root.find(f".//{SVG}b") is None
 
 
 def test_machines_are_compared_too() -> None:
