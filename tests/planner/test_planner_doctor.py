@@ -465,10 +465,10 @@ def some_pool_starts(policy: StaticPolicy, state: CPUState, units: Iterable[obje
     return False
 
 
-def repaired(config: KubeletConfig, **files: str) -> tuple[Node, dict[tuple[str, str], str]]:
+def repaired(config: KubeletConfig, files: StateTexts) -> tuple[Node, dict[tuple[str, str], str]]:
     """Return the node that starts on the files as the doctor leaves them, and why which entries were dropped."""
-    found = looked_at(**files, config=config)
-    mended = with_repairs(StateTexts(**files), found.repairs)
+    found = looked_at(files.cpu, files.memory, config=config)
+    mended = with_repairs(files, found.repairs)
     dropped = [one for repair in found.repairs for one in repair.dropped]
     lost = {(one.uid, one.container): one.why for one in dropped}
     assert len(lost) == len(dropped)
@@ -476,7 +476,7 @@ def repaired(config: KubeletConfig, **files: str) -> tuple[Node, dict[tuple[str,
 
 
 def repaired_cpus(config: KubeletConfig, state: CPUState) -> tuple[CPUState, dict[tuple[str, str], str]]:
-    node, lost = repaired(config, cpu=cpu_state_text(state, pod_level=True, baselines=False))
+    node, lost = repaired(config, StateTexts(cpu_state_text(state, pod_level=True, baselines=False)))
     return node.cpu, lost
 
 
@@ -565,7 +565,7 @@ def test_no_state_keeps_more_memory_entries(state: MemoryState, pods: bool) -> N
     node = replace(config(pods=pods), cpu_manager_policy="none")
     policy = not_none(made(node).memory)
     state = state if pods else replace(state, pods={})
-    started, lost = repaired(node, memory=memory_state_text(state, pod_level=True))
+    started, lost = repaired(node, StateTexts(memory=memory_state_text(state, pod_level=True)))
     left, kept = started.memory, set(started.memory.assignments)
     assert {uid: state.assignments[uid] for uid in kept} == left.assignments
     possible = {uid for uid in state.assignments if some_accounts_start(policy, memory_part(state, [uid]))}
