@@ -29,11 +29,11 @@ from mooring.agent.interrupts.files import (
 from mooring.agent.interrupts.reconcile import held_devices
 from mooring.agent.nri.types import Event, RuntimeContainer
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.pod import Pod, QoS
+from mooring.engine.core.pod import ClaimedDevice, Pod, QoS
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.extensions.interrupts import ANNOTATION, NEW, InterruptCPUs, Kept, Memory, Owner, Step, steer
 from mooring.inputs.machines.kernelfiles import mask_text, parse_mask
-from mooring.service.podresources import ListedClaimDevice, ListedContainer, ListedPod
+from mooring.service.podresources import ListedContainer, ListedPod
 
 DEFAULT = "proc/irq/default_smp_affinity"
 
@@ -444,7 +444,7 @@ def test_who_leaves_gives_interrupts_back(node: Node, lines: MadeUpInterrupts, m
     lines.move(24, "1")
     left, _ = leave(node, monkeypatch, own, root=node.root)
     assert (lines.cpus(24), lines.cpus(25), lines.beginning) == ("1", "2", "000000ff")
-    assert left.problems == ("interrupt 24 (eth0-rx): another program has moved it; it is left alone",)
+    assert left[1:] == ["Not restored: interrupt 24 (eth0-rx): another program has moved it; it is left alone"]
 
 
 def annotated(
@@ -499,8 +499,8 @@ def test_irqbalance_is_told_with_the_setting_that_fits(node: Node, lines: MadeUp
 def test_devices_are_those_with_a_pci_address_as_their_id_or_at_their_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     devices = (("nic", Device("0000:03:00.1")), ("gpu", Device("GPU-1")))
     given = (
-        ListedClaimDevice("default", "nics", "dra.net", "node-1", "eth1"),
-        ListedClaimDevice("default", "gpus", "gpu.example.com", "node-1", "gpu0"),
+        ("nics", ClaimedDevice("", "dra.net", "node-1", "eth1")),
+        ("gpus", ClaimedDevice("", "gpu.example.com", "node-1", "gpu0")),
     )
     listed = (
         ListedPod("default", "a", (ListedContainer("c", 0, devices, given),)),

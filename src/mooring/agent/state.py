@@ -146,15 +146,6 @@ class HeldPod:
 
 
 @dataclass(frozen=True, slots=True)
-class KnownDeviation:
-    """A container whose cgroup is not as decided, and could not be corrected."""
-
-    text: str
-    is_known: bool
-    """Whether the kernel shows what it may use."""
-
-
-@dataclass(frozen=True, slots=True)
 class Options:
     """The operator's choices."""
 
@@ -199,8 +190,9 @@ class AgentState:
     """Containers with an update in the last reply, whose effect is not verified yet."""
     unstarted: Mapping[tuple[str, str], Rejection] = field(default_factory=dict)
     """Why containers of placed pods were refused last, by pod uid and name, until they start: told once."""
-    deviating: Mapping[str, KnownDeviation] = field(default_factory=dict)
-    """Reports of containers whose cgroups are not as decided, by id, until they are: each is made once."""
+    deviating: Mapping[str, tuple[str, bool]] = field(default_factory=dict)
+    """Containers whose cgroups are not as decided and could not be corrected, by id: what was reported, once, and
+    whether the kernel shows what they may use."""
 
     def with_container(self, container: KnownContainer) -> AgentState:
         """Return the state with a container added or changed."""

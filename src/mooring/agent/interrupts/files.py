@@ -36,7 +36,7 @@ from mooring.engine.extensions.interrupts import (
     steer,
     written,
 )
-from mooring.inputs.machines.isolation import DEFAULT, IRQ, kernel_words, read_balance, read_interrupts
+from mooring.inputs.machines.isolation import DEFAULT, IRQ, read_interrupts, read_words, spared_by_irqbalance
 from mooring.inputs.machines.kernelfiles import cpu_list, cpus_of_mask, mask_text
 from mooring.inputs.machines.tree import FolderTree, Tree, live_tree
 
@@ -99,11 +99,7 @@ class IRQFiles:
     def spared(self, online: CPUSet) -> CPUSet | None:
         """Return the CPUs that irqbalance leaves alone; None where it does not run. Reads every process."""
         tree = self._tree()
-        found = read_balance(tree)
-        if found is None or not found.running:
-            return None
-        line = tree.read("proc/cmdline")
-        return found.spared(kernel_words(line, online) if line is not None else None)
+        return spared_by_irqbalance(tree, read_words(tree, online))
 
     def shown(self, number: int) -> CPUSet | None:
         """Return what an interrupt may use now; None when it is gone."""
@@ -177,7 +173,18 @@ class InterruptJournal:
                 left.unlink()
         try:
             self._text = read_state_file(self._folder / INTERRUPT_FILE)
-            return _memory(self._text, self._boot) if self._text is not None else Memory()
+            if self._text is None:
+                return Memory()
+            found = msgspec.json.decode(self._text.encode(errors="surrogateescape"), type=_Document)
+            if (found.kind, found.version) != (KIND, VERSION):
+                raise ValueError(f"a {found.kind} of version {found.version}")  # noqa: TRY301 - as what cannot be decoded
+            rows = found.interrupts.items() if found.boot == self._boot else ()
+            return Memory(
+                {
+                    number: Kept(row.name, CPUSet.parse(row.original), tuple(map(CPUSet.parse, row.ours)))
+                    for number, row in rows
+                }
+            )
         except (MooringError, msgspec.MsgspecError, ValueError, RecursionError) as error:
             self.problem = (
                 f"{self._folder / INTERRUPT_FILE}: cannot be used, and interrupts stay where they are: {error}"
@@ -201,16 +208,6 @@ class InterruptJournal:
             return False
         self._text, self.problem = text, ""
         return True
-
-
-def _memory(text: str, boot: str) -> Memory:
-    found = msgspec.json.decode(text.encode(errors="surrogateescape"), type=_Document)
-    if (found.kind, found.version) != (KIND, VERSION):
-        raise ValueError(f"a {found.kind} of version {found.version}")
-    rows = found.interrupts.items() if found.boot == boot else ()
-    return Memory(
-        {number: Kept(row.name, CPUSet.parse(row.original), tuple(map(CPUSet.parse, row.ours))) for number, row in rows}
-    )
 
 
 class InterruptWriter:

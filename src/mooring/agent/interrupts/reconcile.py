@@ -245,7 +245,7 @@ def held_devices(
     for pod in listed:
         for container in pod.containers if (pod.namespace, pod.name) in uids else ():
             names = [device.id for _, device in container.devices]
-            names += [(address(one.driver, one.id) if address else "") or one.name for one in container.dynamic]
+            names += [(address(one.driver, one.id) if address else "") or one.name for _, one in container.dynamic]
             found = frozenset(filter(None, map(pci_address, names)))
             held.setdefault(uids[pod.namespace, pod.name], {})[container.name] = found
     return held

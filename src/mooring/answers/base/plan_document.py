@@ -6,14 +6,11 @@ Source: the format of the conformance recordings (docs/reference/scenarios.md).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from msgspec import UNSET
 
-from mooring.answers.base import rows
 from mooring.answers.base.answering import Answer
-from mooring.answers.base.picture import machine_view, plan_view
 from mooring.answers.base.plan import AnyPlan, Plan, RefusedPlan
 from mooring.cli.output import json_text
 from mooring.documents import plan as parts
@@ -31,7 +28,6 @@ from mooring.engine.node.hotplug import hotplug_findings
 from mooring.engine.node.providers import mixed_containers
 from mooring.engine.node.resources import Resize, delay_left
 from mooring.lazy import lazily
-from mooring.views.view import NodeView, PlacementRow
 
 with lazily():
     import mooring.engine.extensions.facts as extension_facts
@@ -193,28 +189,6 @@ def _by_owner(found: Iterable[tuple[str, str, _Set]]) -> dict[str, dict[str, _Se
     for pod, container, one in found:
         sets.setdefault(pod, {})[container] = one
     return sets
-
-
-@dataclass(frozen=True, slots=True)
-class PlanAnswer:
-    """What becomes of pods on a node, as people are shown it."""
-
-    document: parts.PlanDocument
-    """Without the pods."""
-    view: NodeView
-    rows: Sequence[PlacementRow]
-    """Of the pods."""
-    lines: Sequence[str]
-    """Of the shared pool, devices, resizes and mixed containers; none where the kubelet would not start."""
-
-
-def plan_answer(plan: AnyPlan, *, wide: bool = False) -> PlanAnswer:
-    """Return what text shows of a plan; with ``wide`` as :func:`~mooring.answers.base.rows.plan_rows` has it."""
-    document = plan_document(plan, with_pods=False)
-    if isinstance(plan, RefusedPlan):
-        return PlanAnswer(document, machine_view(plan.machine), (), ())
-    found = (rows.free_line(plan.kubelet), *rows.device_lines(plan), *rows.resize_lines(plan), *rows.mixed_lines(plan))
-    return PlanAnswer(document, plan_view(plan), rows.plan_rows(plan, wide=wide), found)
 
 
 def plan_document(plan: AnyPlan, *, with_pods: bool = True) -> parts.PlanDocument:

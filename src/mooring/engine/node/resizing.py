@@ -45,7 +45,7 @@ from mooring.engine.node.providers import hints_of_devices, hints_of_resize, pol
 from mooring.engine.node.resources import check_fit
 from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.hints import Hint
-from mooring.engine.topologymanager.merge import NONE, RESTRICTED, SINGLE_NUMA_NODE, merge
+from mooring.engine.topologymanager.merge import NONE, RESTRICTED, SINGLE_NUMA_NODE, is_admitted, merge
 from mooring.engine.topologymanager.wide import merge_entries
 from mooring.lazy import replace
 
@@ -120,7 +120,7 @@ def _merged(admission: Admission, policy: str, container: Container | None) -> H
     else:
         admission.hints[name] = joined(hints)
     merged = merge(policy, merge_entries(hints), settings.numa, observer)
-    return merged.hint if merged.admitted else None
+    return merged if is_admitted(policy, merged) else None
 
 
 def _resize_cpus(admission: Admission, before: Pod, container: Container) -> Rejection | None:
