@@ -57,6 +57,17 @@ def test_a_group_never_gives_reserved_cpus() -> None:
     assert reason(fresh(), asked(8, NUMA0)) == "InsufficientCPUs"
 
 
+def test_shares_of_one_claim_are_apart() -> None:
+    shares = (Share("a", "numa1", 2, CPUMask(NUMA1)), Share("b", "numa1", 2, CPUMask(NUMA1)))
+    node, _ = claim(fresh(), Claim("u1", "shop", "cpus", shares))
+    held = claim_of(node.cpu, "u1")
+    assert held is not None
+    assert {one: list_text(cpus) for one, cpus in held.shares.items()} == {
+        ("numa1", "a"): "4,12",
+        ("numa1", "b"): "5,13",
+    }
+
+
 def test_asking_twice_changes_nothing() -> None:
     node, first = claim(fresh(), asked(4))
     again, second = claim(node, asked(4))

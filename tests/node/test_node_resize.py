@@ -205,17 +205,6 @@ def test_with_the_extension_a_restart_takes_up_what_the_gate_alone_left() -> Non
     assert cpus(restarted[0]) == "1-4"
 
 
-def test_pods_with_resources_of_their_own_keep_their_cpus() -> None:
-    whole = {"cpu": Quantity.parse("8"), "memory": Quantity.parse("4Gi")}
-    kubelet = config()
-    kubelet = replace(kubelet, feature_gates={**kubelet.feature_gates, "PodLevelResourceManagers": True})
-    level = replace(pod(2), resources=PodResources(whole, whole))
-    node: Node = with_pods(started(SIXTEEN, kubelet), level)
-    held = node.cpu
-    node, _ = resized(node, replace(pod(4), resources=level.resources))
-    assert node.cpu == held
-
-
 STATIC_CPUS = 'Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"'
 STATIC_MEMORY = 'Resize is infeasible for Guaranteed Pods alongside Memory Manager policy "Static"'
 NONE = frozenset[str]()
@@ -320,3 +309,10 @@ def test_a_container_without_a_baseline_is_left_alone() -> None:
         "(podUID = p, containerName a)"
     )
     assert refused_with(node, pod(4)) == (INFEASIBLE, "getOriginalCPUSetError", message)
+
+
+def test_pods_with_resources_of_their_own_keep_their_cpus() -> None:
+    kubelet = config()
+    kubelet = replace(kubelet, feature_gates={**kubelet.feature_gates, "PodLevelResourceManagers": True})
+    node = with_pods(started(SIXTEEN, kubelet), level(pod(2), "8"))
+    assert resized(node, level(pod(4), "8"))[0].cpu == node.cpu

@@ -100,13 +100,6 @@ def test_without_its_gate_a_pods_delay_says_nothing() -> None:
 # Restarts (resize.md section 5.3).
 
 
-def test_a_delay_that_is_over_is_applied_after_the_restart() -> None:
-    node, _ = resized(grown(POD), asked(POD, 2))
-    node = restarted(after(node, 60))
-    assert seen(node) == ("1-4", "1-2")
-    assert seen(reconcile(node)) == ("1-2", "-")
-
-
 def with_granted(node: Node, granted: Pod) -> Node:
     """Return the node with another number on record, as a crash between the two files leaves it."""
     return replace(node, active={granted.uid: granted})
