@@ -16,7 +16,7 @@ from mooring.engine.core.quantity import Quantity
 from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.node import Decision, Node
 from mooring.engine.node.metric_names import samples
-from mooring.engine.node.metrics import Metrics, observe_duration
+from mooring.engine.node.metrics import Metrics
 
 PAGES = "hugepages-2Mi"
 
@@ -41,21 +41,17 @@ class MetricsObserver:
         if self._onward is not None:
             self._onward(fact)
 
-    def observe_duration(self, milliseconds: int) -> None:
-        """Count the time of one admission, in whole milliseconds."""
-        self.metrics = observe_duration(self.metrics, milliseconds)
 
-
-def machine(nodes: int = 2) -> MachineInfo:
-    """Return nodes of four cores with two threads each; two cores share an uncore cache; one socket per node.
+def machine() -> MachineInfo:
+    """Return two nodes of four cores with two threads each; two cores share an uncore cache; one socket per node.
 
     CPU 8n+2c and the next one are the threads of core c of node n. Each node has 8 GiB, of which 1 GiB in pages of
     2 MiB.
     """
     return MachineInfo(
-        num_cores=8 * nodes,
-        num_sockets=nodes,
-        memory_capacity=8 * GIB * nodes,
+        num_cores=16,
+        num_sockets=2,
+        memory_capacity=16 * GIB,
         topology=tuple(
             NUMANode(
                 node,
@@ -71,7 +67,7 @@ def machine(nodes: int = 2) -> MachineInfo:
                     for core in range(4)
                 ),
             )
-            for node in range(nodes)
+            for node in (0, 1)
         ),
     )
 
@@ -132,11 +128,8 @@ def numbers(metrics: Metrics) -> Numbers:
 class Metered:
     """A node beside its numbers."""
 
-    def __init__(
-        self, configuration: KubeletConfig, *, fixed: tuple[str, ...] = (), nodes: int = 2, release: Release = NEWEST
-    ) -> None:
-        mooring = MooringConfig(fixed_defects=frozenset(fixed), release=release)
-        self.node = Node.fresh(machine(nodes), configuration, mooring)
+    def __init__(self, kubelet: KubeletConfig, *, fixed: tuple[str, ...] = (), release: Release = NEWEST) -> None:
+        self.node = Node.fresh(machine(), kubelet, MooringConfig(fixed_defects=frozenset(fixed), release=release))
         self.observer = MetricsObserver(Metrics.initial(self.node.settings, self.node.cpu))
 
     @property

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import FrozenInstanceError, replace
 
 import pytest
-from tests.cpumanager.pods import container, guaranteed, pod_level
+from tests.cpumanager.pods import container, guaranteed
 from tests.node.nodes import config, machine, node, settings_of
 
-from mooring.engine.core.bits import CPUMask, NUMAMask, mask_of
+from mooring.engine.core.bits import CPUMask, mask_of
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import Endless, Placement, Rejection, StartRefusal
-from mooring.engine.core.pod import Pod, PodResources, QoS
+from mooring.engine.core.pod import Pod, PodResources
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.node import Decision, Node, Readmission, StartRefusedError
 from mooring.engine.node.facts import HintsGiven, PodRejected
@@ -34,22 +34,6 @@ def cpus(decision: Decision) -> dict[str, str]:
 
 
 # Pods that the managers leave alone.
-
-
-@pytest.mark.parametrize("policy", ["none", "best-effort", "restricted", "single-numa-node"])
-@pytest.mark.parametrize("scope", ["container", "pod"])
-def test_other_pods_are_admitted_without_cpus(policy: str, scope: str) -> None:
-    fresh = node(policy, scope)
-    for pod in (
-        guaranteed("u", container("c", "3"), qos=QoS.BURSTABLE),
-        guaranteed("u", container("c", "")),
-        pod_level("u", "3", container("c", "3")),
-        Pod("u", "u"),
-    ):
-        after, decision = fresh.admit(pod)
-        assert decision.admitted
-        assert after.cpu == fresh.cpu
-        assert not any(placement.cpus for placement in decision.containers.values())
 
 
 def test_empty_resources_of_a_pod_do_not_make_it_one_with_its_own() -> None:
@@ -77,14 +61,6 @@ def test_containers_that_a_pod_no_longer_has_lose_their_cpus() -> None:
     after, decision = busy.admit(guaranteed("u", container("b", "2")))
     assert cpus(decision) == {"b": "2,10"}
     assert after.cpu.assignments == {"u": {"b": mask_of([2, 10])}}
-
-
-def test_removing_a_pod_returns_its_cpus_and_forgets_its_hints() -> None:
-    busy, _ = node("best-effort").admit(one("u", "2"))
-    busy, _ = busy.admit(one("v", "2"))
-    after, removal = busy.remove("u")
-    assert (removal.uid, str(removal.released), str(removal.shared_pool)) == ("u", "1,9", "0-1,3-9,11-15")
-    assert ([*after.active], [*after.stored_hints], [*after.started]) == (["v"], ["v"], ["v"])
 
 
 def test_a_pod_that_something_else_refused_is_stale_later() -> None:
@@ -175,17 +151,6 @@ def test_the_memory_manager_is_not_reached_behind_a_cpu_manager_that_fails() -> 
 
 
 # Restart.
-
-
-def test_readmitted_pods_lose_no_hints_when_they_end() -> None:
-    """Only containers that were started since the kubelet's start delete theirs (topology-manager.md section 4)."""
-    busy, _ = node("best-effort").admit(one("u", "2"))
-    after, _ = restarted(busy)
-    assert after.started == {}
-    removed, _ = after.remove("u")
-    assert removed.stored_hints == {"u": {"c": Hint(NUMAMask(0b1), True)}}
-    started, _ = busy.remove("u")
-    assert started.stored_hints == {}
 
 
 def test_another_configuration_can_keep_the_kubelet_from_starting() -> None:

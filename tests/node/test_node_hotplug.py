@@ -87,18 +87,6 @@ def test_what_stands_in_until_the_cpus_are_back(
     assert [name for name, _, _ in told(change)] == [name for name, _, _ in changes]
 
 
-def test_an_offline_cpu_is_nobodys_and_no_hint_counts_it() -> None:
-    node, _ = offline(hotpluggable(config("single-numa-node")), "1-3,8-9")
-    refused = node.admit(pod(7))[1]
-    assert not refused.admitted
-    assert refused.hints is not None
-    node, decision = node.admit(pod(6))
-    assert (decision.admitted, set_of(node, "p")) == (True, "10-15")
-    assert not node.admit(pod(5, uid="q"))[1].admitted
-    node, decision = node.admit(pod(4, uid="q"))
-    assert set_of(node, "q") == "4-7"
-
-
 def test_without_room_on_its_nodes_a_set_stays_broken_until_there_is_some() -> None:
     full = with_pods(hotpluggable(config("single-numa-node")), pod(4, uid="p"), pod(3, uid="q"))
     node, change = offline(full, "2")
@@ -109,6 +97,15 @@ def test_without_room_on_its_nodes_a_set_stays_broken_until_there_is_some() -> N
     node, _ = node.remove("q")
     node, change = replanned(node)
     assert told(change) == [("a", "1-4", "1,3-5")]
+
+
+def test_a_stand_in_that_is_lost_is_replaced_itself_and_forgotten() -> None:
+    node = with_pods(hotpluggable(), pod(2))
+    lost, _ = offline(offline(node, "1")[0], "3")
+    assert (set_of(lost, "p"), dict(lost.cpu.displaced["p"])) == ("2,4", {1: 4})
+    lost, _ = online(lost, "3")
+    assert set_of(lost, "p") == "2,4"
+    assert online(lost, "1")[0] == node
 
 
 def test_whole_cores_are_given_up_and_stand_in() -> None:

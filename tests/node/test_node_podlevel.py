@@ -41,17 +41,6 @@ def refused(node: Node, pod: Pod) -> tuple[str, str]:
 # Who is affected.
 
 
-@pytest.mark.parametrize("policy", ["none", "best-effort", "restricted", "single-numa-node"])
-@pytest.mark.parametrize("scope", ["container", "pod"])
-def test_without_the_gate_the_pod_runs_in_the_shared_pool(policy: str, scope: str) -> None:
-    node = fresh(managed(policy, scope, memory=True, gates={"PodLevelResourceManagers": False}))
-    after, decision = node.admit(MIXED)
-    assert decision.admitted
-    assert (after.cpu, after.memory) == (node.cpu, node.memory)
-    assert not any((decision.hints or {}).values())
-    assert not decision.pod_hints
-
-
 def test_without_pod_level_resources_the_managers_gate_is_not_accepted() -> None:
     with pytest.raises(StartRefusedError, match="PodLevelResource"):
         fresh(managed(gates={"PodLevelResourceManagers": True, "PodLevelResources": False}))
@@ -142,8 +131,7 @@ POLICIES = ("best-effort", "restricted", "single-numa-node")
 def running(kubelet: KubeletConfig, *pods: Pod, info: MachineInfo = TWO, fixed: tuple[str, ...] = ()) -> Node:
     node = fresh(kubelet, info, *fixed)
     for pod in pods:
-        node, decision = node.admit(pod)
-        assert decision.admitted, decision.message
+        node = admitted(node, pod)
     return node
 
 
@@ -151,12 +139,6 @@ def restarted(node: Node, other: Settings | None = None) -> tuple[Node, tuple[De
     found = node.restart(other)
     assert isinstance(found, tuple), found
     return found[0], found[1].decisions
-
-
-def refusal(node: Node, other: Settings | None = None) -> str:
-    found = node.restart(other)
-    assert isinstance(found, StartRefusal), found
-    return found.message
 
 
 # The defect.
@@ -169,7 +151,9 @@ def test_the_kubelet_charges_memory_twice_and_then_refuses_its_own_file() -> Non
     assert decision.pod_hints == {}  # 1 GiB of the first container against 3 GiB of the pod: no opinion
     assert decision.admitted
     assert node.memory.nodes[0].memory["memory"].reserved == 6 * 2**30
-    assert refusal(node) == f"start memory manager error: {DIFFERENT}"
+    refused = node.restart()
+    assert isinstance(refused, StartRefusal)
+    assert refused.message == f"start memory manager error: {DIFFERENT}"
     removed, _ = node.remove("pod")
     assert removed.memory.nodes[0].memory["memory"].reserved == 3 * 2**30
 

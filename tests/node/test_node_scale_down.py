@@ -71,17 +71,6 @@ def test_the_example_of_three_of_four() -> None:
     assert (seen(node), str(node.shared_pool)) == (("1-2,11", "-"), "0,3-10,12-19")
 
 
-def test_cpus_stay_until_the_delay_is_over_and_somebody_looks(spelling: str) -> None:
-    node, _ = resized(grown(spelling), asked(spelling, 2))
-    assert node.cpu.pre_assignments["p"]["a"].apply_at == Moment(105 * SECOND, "boot")
-    early = after(node, 4.999)
-    assert reconcile(early) is early
-    late = after(node, 5)
-    assert seen(late) == ("1-4", "1-2")
-    assert seen(reconcile(late)) == ("1-2", "-")
-    assert reconcile(late).cpu.pre_assignments == {}
-
-
 def test_a_request_for_something_else_leaves_the_delay_alone(spelling: str) -> None:
     node, _ = resized(grown(spelling), asked(spelling, 3))
     more = replace(pod(3, gib=2), scale_down_grace=asked(spelling, 3).scale_down_grace)
