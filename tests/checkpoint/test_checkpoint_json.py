@@ -51,11 +51,6 @@ def test_nesting_is_limited_as_in_go() -> None:
 @pytest.mark.parametrize(
     ("raw", "expected"),
     [
-        (b"plain", "plain"),
-        (rb"a\"b\\c\/d", 'a"b\\c/d'),
-        (rb"\\u0041", "\\u0041"),
-        (rb"\b\f\n\r\t", "\b\f\n\r\t"),
-        (rb"\u0041\u00e9", "Aé"),
         (rb"\ud83d\ude00", "😀"),
         (rb"\ud83d\u0041", "�A"),
         (rb"\ude00\ud83d", "��"),
@@ -63,7 +58,6 @@ def test_nesting_is_limited_as_in_go() -> None:
         (b"\xff\xfe", "��"),
         (b"\xe2\x82", "��"),
         (b"\xed\xa0\x80", "���"),
-        ("ü€".encode(), "ü€"),
     ],
     ids=repr,
 )
@@ -127,7 +121,6 @@ def value_of(struct: GoStruct, text: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("text", "policy"),
     [
-        ('{"policyName":"a"}', "a"),
         ('{"POLICYNAME":"a"}', "a"),
         ('{"policyname":"a","policyName":"b"}', "b"),
         ('{"policyName":"a","POLICYNAME":"b"}', "b"),

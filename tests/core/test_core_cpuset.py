@@ -57,11 +57,6 @@ def test_more_members_than_there_are_give_all() -> None:
     assert lowest(CPUMask(0b101), 9) == 0b101
 
 
-@pytest.mark.parametrize(("mask", "text"), [(0, ""), (1, "0"), (0b11, "0-1"), (0b101, "0,2"), (0b110111, "0-2,4-5")])
-def test_texts(mask: int, text: str) -> None:
-    assert list_text(mask) == text
-
-
 number_sets = st.frozensets(st.integers(0, 130), max_size=30)
 
 

@@ -201,11 +201,7 @@ def test_since_1_34_pods_with_resources_of_their_own_are_rejected_without_the_ga
     assert other.admitted
 
 
-SPREAD, DISTRIBUTE, UNCORE = (
-    "distribute-cpus-across-cores",
-    "distribute-cpus-across-numa",
-    "prefer-align-cpus-by-uncorecache",
-)
+DISTRIBUTE, UNCORE = "distribute-cpus-across-numa", "prefer-align-cpus-by-uncorecache"
 
 
 @pytest.mark.parametrize(
