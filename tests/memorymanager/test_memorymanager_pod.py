@@ -12,6 +12,7 @@ from tests.memorymanager.small_memory import (
     BOTH,
     HUGE,
     INIT,
+    SIDECAR,
     block,
     container,
     empty_nodes,
@@ -30,12 +31,15 @@ from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.config import ReservedMemory
 from mooring.engine.core.decision import AllocationError
 from mooring.engine.core.machineinfo import MachineInfo, NUMANode
-from mooring.engine.core.pod import Container, ContainerKind, Pod
+from mooring.engine.core.pod import Container, ContainerKind, Pod, PodLevelGates
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.memorymanager.facts import MemoryHintsAsked, MemoryPinningFailed, MemoryPinningRequested
 from mooring.engine.memorymanager.policy import (
+    NOT_INT64,
     MemoryPolicy,
+    container_requests,
     default_machine_state,
+    pod_requests,
     reserved_table,
     wrapped_nodes,
 )
@@ -47,6 +51,7 @@ from mooring.engine.topologymanager.hints import Hint, Hints
 NODES = empty_nodes(20, 20, M2=(9, 9))
 POLICY = static(NODES, gates=BOTH)
 SANE = static(NODES, "pod-restart", gates=BOTH)
+OFF = PodLevelGates()
 
 
 def shared(name: str, kind: ContainerKind = APP) -> Container:
@@ -168,6 +173,23 @@ def test_in_container_scope_a_pod_with_blocks_of_its_own_is_not_charged_again() 
     # The kubelet serves the init container that has ended; its own file then says less than is charged.
     again = served_one(POLICY, started(POLICY), WHOLE, "i", on(1))
     assert start(POLICY, again) == DIFFERENT
+
+
+@pytest.mark.parametrize("text", ["0.5", "100m", "1e30", "9223372036854775808"])
+def test_what_is_no_whole_number_of_64_bits_is_an_error(text: str) -> None:
+    asked = container("c", text)
+    assert container_requests(pod(asked), asked, OFF) == pod_requests(pod(asked), OFF) == NOT_INT64
+
+
+def test_a_container_of_a_managed_pod_asks_only_when_requests_equal_limits() -> None:
+    shares = replace(container("shared", 3), limits={})
+    whole = pod_level(shares, memory=10)
+    assert [container_requests(whole, shares, gates) for gates in (BOTH, OFF)] == [{}, {"memory": 3}]
+
+
+def test_sums_of_a_pods_requests_wrap_around() -> None:
+    whole = pod(container("s", "9E", SIDECAR), container("a", "9E"), container("b", "9E"))
+    assert pod_requests(whole, OFF) == {"memory": 27 * 10**18 - 2**64}
 
 
 def machine(*nodes: NUMANode) -> MachineInfo:
