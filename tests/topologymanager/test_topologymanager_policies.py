@@ -13,8 +13,8 @@ from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.errors import InputError
 from mooring.engine.topologymanager.facts import HintsMerged
 from mooring.engine.topologymanager.hints import DONT_CARE, NOT_POSSIBLE, Hint, Hints, NUMAInfo
-from mooring.engine.topologymanager.merge import BEST_EFFORT, RESTRICTED, SINGLE_NUMA_NODE, merge
-from mooring.engine.topologymanager.wide import Family, merge_entries
+from mooring.engine.topologymanager.merge import BEST_EFFORT, MOST_CHOICES, RESTRICTED, SINGLE_NUMA_NODE, merge
+from mooring.engine.topologymanager.wide import WIDEST, Family
 
 
 def cpu(*hints: tuple[list[int] | None, bool], resource: str = "cpu") -> dict[str, Any]:
@@ -31,7 +31,18 @@ def merged(policy: str, *providers: dict[str, Any] | None, nodes: int = 2) -> tu
 # Preference.
 
 
+def test_a_mask_with_nodes_that_the_machine_lacks_is_another_mask() -> None:
+    found = merged("best-effort", cpu(([0], True)), cpu(([0, 5], True), resource="gpu"))
+    assert found == ((0,), False, True)
+
+
 # The face.
+
+
+def test_hints_are_listed_by_size_and_then_lexicographically() -> None:
+    hints = Hints((NUMAMask(0b100), NUMAMask(0b1)), (NUMAMask(0b110), NUMAMask(0b11), NUMAMask(0b1001)), (True,))
+    assert [hint.numa for hint in hints] == [None, (0,), (2,), (0, 1), (0, 3), (1, 2)]
+    assert len(hints) == 6
 
 
 def test_own_values_merge_like_plain_ones() -> None:
@@ -116,20 +127,6 @@ def test_bad_hints_are_refused_with_their_place(policy: str, provider: Any, text
     assert str(error.value).startswith(text)
 
 
-def test_an_observer_receives_the_rule_and_the_bound() -> None:
-    def heard(policy: str, *providers: dict[str, Hints]) -> tuple[str, int]:
-        facts: list[object] = []
-        merge(policy, merge_entries(providers), NUMAInfo(NUMAMask(0b11)), facts.append)
-        (fact,) = facts
-        assert isinstance(fact, HintsMerged)
-        return fact.rule, fact.bound
-
-    assert heard("restricted", {"cpu": Hints((NUMAMask(0b1),))}) == ("preferred", 0)
-    assert heard("restricted", {"cpu": Hints((), (NUMAMask(0b11),))}) == ("narrowest", 2)
-    assert heard("best-effort", {"cpu": Hints((NUMAMask(0b1),))}, {"gpu": Hints((NUMAMask(0b10),))}) == ("nothing", 1)
-    assert heard("single-numa-node", {"cpu": Hints((NUMAMask(0b11),))}) == ("filtered", 0)
-
-
 INFO = NUMAInfo(NUMAMask(0b111))
 CHOICE_ENTRIES = (
     (Hints((NUMAMask(0b001), NUMAMask(0b010)), (NUMAMask(0b011),)), Hints((NUMAMask(0b010),), (NUMAMask(0b110),))),
@@ -146,6 +143,29 @@ def merged_fact(policy: str, entries: tuple[Hints | Family, ...], info: NUMAInfo
     [fact] = facts
     assert isinstance(fact, HintsMerged)
     return fact
+
+
+@pytest.mark.parametrize(
+    ("policy", "entries", "rule", "bound"),
+    [
+        (RESTRICTED, (Hints((NUMAMask(0b1),)),), "preferred", 0),
+        (RESTRICTED, (Hints((), (NUMAMask(0b11),)),), "narrowest", 2),
+        (BEST_EFFORT, (Hints((NUMAMask(0b1),)), Hints((NUMAMask(0b10),))), "nothing", 1),
+        (SINGLE_NUMA_NODE, (Hints((NUMAMask(0b11),)),), "filtered", 0),
+    ],
+)
+def test_an_observer_receives_the_rule_and_the_bound(
+    policy: str, entries: tuple[Hints, ...], rule: str, bound: int
+) -> None:
+    fact = merged_fact(policy, entries)
+    assert (fact.rule, fact.bound) == (rule, bound)
+
+
+@pytest.mark.parametrize("width", [MOST_CHOICES.bit_length(), WIDEST + 1])
+def test_sets_that_are_too_many_are_not_listed(width: int) -> None:
+    every = tuple(NUMAMask(mask) for mask in range(1, 2 * MOST_CHOICES))
+    fact = merged_fact(RESTRICTED, (Hints(others=every), Hints(others=every)), NUMAInfo(NUMAMask((1 << width) - 1)))
+    assert (fact.rule, fact.choices) == ("narrowest", None)
 
 
 def masks(hints: Hints) -> set[int]:
