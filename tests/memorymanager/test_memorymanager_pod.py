@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.faults import text_of
@@ -25,6 +26,7 @@ from tests.memorymanager.small_memory import (
     served_one,
     static,
 )
+from tests.values import cases
 
 import mooring.engine.memorymanager.hints as policy_hints
 from mooring.engine.core.bits import NUMAMask
@@ -216,30 +218,11 @@ def test_a_node_may_be_named_without_ordinary_memory() -> None:
     assert reserve(entries[1], node="0") == "[memorymanager] you should specify the system reserved memory"
 
 
-def not_equal(configured: str, resource: str, expected: str) -> str:
-    return (
-        f'the total amount "{configured}" of type "{resource}" is not equal to the value "{expected}" '
-        "determined by Node Allocatable feature"
-    )
-
-
 @pytest.mark.parametrize(
-    ("entries", "node", "text"),
-    [
-        (
-            [ReservedMemory(2, {"memory": "1"})],
-            "100",
-            "the reserved memory configuration references a NUMA node 2 that does not exist on this machine",
-        ),
-        ([ReservedMemory(0, {"memory": "60"})], "100", not_equal("60", "memory", "100")),
-        ([ReservedMemory(0, {HUGE: "2Mi", "memory": "100"})], "100", not_equal("2Mi", "hugepages-2Mi", "0")),
-        ([], "100", not_equal("0", "memory", "100")),
-        ([ReservedMemory(0, {"memory": "0.5Gi"})], "512Mi", "could not covert a variable of type Quantity to int64"),
-        ([], "0", "[memorymanager] you should specify the system reserved memory"),
-    ],
+    ("entries", "node", "text"), cases(__file__, "reservations-refused.yaml", "entries", "reserved", "text")
 )
-def test_reserved_memory_that_does_not_add_up_is_refused(entries: list[ReservedMemory], node: str, text: str) -> None:
-    assert reserve(*entries, node=node) == text
+def test_reserved_memory_that_does_not_add_up_is_refused(entries: list[dict[str, Any]], node: str, text: str) -> None:
+    assert reserve(*(ReservedMemory(one["node"], one["limits"]) for one in entries), node=node) == text
 
 
 def test_the_misspelt_word_is_corrected_when_the_defect_is_fixed() -> None:
