@@ -17,7 +17,7 @@ from mooring.engine.core.quantity import Quantity
 from mooring.engine.devicemanager.allocation import allocate, drop_stale
 from mooring.engine.devicemanager.state import Device, DeviceState, Preference, ReusableDevices
 
-GPU, NIC = "vendor.example/gpu", "vendor.example/nic"
+GPU = "vendor.example/gpu"
 APP, INIT, SIDECAR = ContainerKind.APP, ContainerKind.INIT, ContainerKind.SIDECAR
 EIGHT = tuple(Device(f"g{n}", (n // 4,)) for n in range(8))
 
@@ -130,15 +130,6 @@ def test_apps_and_sidecars_never_share_a_device(
     lasting = [held(state, one.name) for one in containers if one.kind is not INIT]
     assert sum(map(len, lasting)) == len(set().union(*lasting))
     assert state.available(GPU) == {device.id for device in EIGHT} - state.held_by_pod("pod", GPU)
-
-
-def test_resources_are_served_together_or_not_at_all() -> None:
-    limits = {GPU: Quantity.parse("1"), NIC: Quantity.parse("2")}
-    one = Container("c", APP, limits, limits)
-    state = DeviceState({GPU: EIGHT, NIC: (Device("n0", (0,)),)})
-    answer = allocate(state, ReusableDevices(), Pod("p", "p", containers=(one,)), one, None)
-    text = f"requested number of devices unavailable for {NIC}. Requested: 2, Available: 1"
-    assert answer == AllocationError(text)
 
 
 def test_devices_of_pods_that_are_gone_come_back_and_others_stay() -> None:
