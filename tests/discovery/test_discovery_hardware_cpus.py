@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.discovery.trees import CPUS, Files, cores, per_cpu
+from tests.discovery.trees import CPUS, Files, cores, per_cpu, plain
 from tests.discovery.trees import hardware as read
 
 from mooring.engine.core.bits import mask_of
-from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
 
 
@@ -41,13 +40,6 @@ def files_of(case: dict[str, Any]) -> Files:
     if case.get("arch"):
         files["proc/hwloc-nofile-info"] = f"OSName: Linux\nArchitecture: {case['arch']}\n"
     return files | ({"proc/cpuinfo": case["cpuinfo"]} if "cpuinfo" in case else {})
-
-
-def plain(value: object) -> object:
-    """Return a value as the table writes it."""
-    if isinstance(value, tuple):
-        return [plain(one) for one in value]
-    return str(value) if isinstance(value, CPUSet) else value
 
 
 @pytest.mark.parametrize("case", table("cpus-in-files.yaml"), ids=lambda case: str(case["name"]))
