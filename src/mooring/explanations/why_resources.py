@@ -223,7 +223,17 @@ def why_devices(opinion: Opinion, circumstances: Circumstances) -> Reason:
             "change that number",
             "Delete the pod, so that its controller creates a new one.",
         )
-    return tie or _unknown_nodes(asked, circumstances) or _too_few(asked, circumstances)
+    if found := tie or _unknown_nodes(asked, circumstances):
+        return found
+    # The whole node has too few, or too few are free.
+    total, free = len(circumstances.devices.devices.get(asked.resource, ())), len(asked.free)
+    left = "none" if not free else f"only {free}"
+    has = f"{left} of {total} {'is' if free < 2 else 'are'} free"
+    if total < asked.need:
+        has = f"the node has {total or 'none'}"
+    if sick := unhealthy_devices(asked.resource, asked.need, circumstances):
+        return replace(sick, sentence=f"requests {words}, but {sick.sentence}")
+    return Reason(code.NOT_ENOUGH_DEVICES, f"requests {words}, but {has}", fewer_devices(asked.need, total))
 
 
 def _unknown_nodes(asked: DeviceHintsAsked, circumstances: Circumstances) -> Reason | None:
@@ -245,19 +255,6 @@ def _unknown_nodes(asked: DeviceHintsAsked, circumstances: Circumstances) -> Rea
         "Let the device plugin report NUMA nodes of the machine for all of them, request fewer, "
         f"{'remove a pod that holds some, ' if total >= asked.need else ''}or use topologyManagerPolicy best-effort.",
     )
-
-
-def _too_few(asked: DeviceHintsAsked, circumstances: Circumstances) -> Reason:
-    """Return the reason for too few devices on the whole node: that it has too few, or that too few are free."""
-    total, free = len(circumstances.devices.devices.get(asked.resource, ())), len(asked.free)
-    left = "none" if not free else f"only {free}"
-    has = f"{left} of {total} {'is' if free < 2 else 'are'} free"
-    if total < asked.need:
-        has = f"the node has {total or 'none'}"
-    words = device_words(asked.resource, asked.need)
-    if sick := unhealthy_devices(asked.resource, asked.need, circumstances):
-        return replace(sick, sentence=f"requests {words}, but {sick.sentence}")
-    return Reason(code.NOT_ENOUGH_DEVICES, f"requests {words}, but {has}", fewer_devices(asked.need, total))
 
 
 def unhealthy_devices(resource: str, need: int, circumstances: Circumstances) -> Reason | None:

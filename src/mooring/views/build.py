@@ -101,7 +101,10 @@ def build_view(
     online = {cpu: view for cpu, view in cpus.items() if cpu in places.by_cpu}
     boxes = boxes_of(places, online)
     gone = [view for cpu, view in sorted(cpus.items()) if cpu not in places.by_cpu]
-    numa = tuple(_numa_views(places, online, memory or {}))
+    members: dict[int, list[CPUView]] = {node: [] for node in places.memory}
+    for cpu in online.values():
+        if cpu.numa is not None:
+            members.setdefault(cpu.numa, []).append(cpu)
     holders = {device: view.label for owner, view in zip(owners, views, strict=True) for device in owner.devices}
     held = tuple(
         replace(
@@ -131,7 +134,17 @@ def build_view(
         title=" · ".join(title),
         subtitle=clean(subtitle),
         boxes=boxes,
-        numa=numa,
+        numa=tuple(
+            NUMAView(
+                id=node,
+                memory_bytes=places.memory.get(node, 0),
+                cpus=CPUSet.from_ids(cpu.cpu for cpu in here),
+                counts=Counter(cpu.use for cpu in here),
+                memory=(memory or {}).get(node),
+                memory_kind=clean(places.memory_kinds.get(node, "")),
+            )
+            for node, here in sorted(members.items())
+        ),
         owners=views,
         rejected=tuple(RejectedPod(clean(pod.name), clean(pod.reason), clean(pod.why)) for pod in rejected),
         legend={use: (ids, meaning(use, strict=strict)) for use, ids in used.items() if ids},
@@ -201,24 +214,6 @@ def _cpu_view(
         numa=None if place is None else place.numa,
         l3=None if place is None or place.l3 is None else places.l3_ids.get(place.l3),
     )
-
-
-def _numa_views(places: CPULocations, online: Mapping[int, CPUView], memory: Mapping[int, MemoryUse]) -> list[NUMAView]:
-    members: dict[int, list[CPUView]] = {node: [] for node in places.memory}
-    for cpu in online.values():
-        if cpu.numa is not None:
-            members.setdefault(cpu.numa, []).append(cpu)
-    return [
-        NUMAView(
-            id=node,
-            memory_bytes=places.memory.get(node, 0),
-            cpus=CPUSet.from_ids(cpu.cpu for cpu in cpus),
-            counts=Counter(cpu.use for cpu in cpus),
-            memory=memory.get(node),
-            memory_kind=clean(places.memory_kinds.get(node, "")),
-        )
-        for node, cpus in sorted(members.items())
-    ]
 
 
 def _how_to_read(places: CPULocations, cpus: Mapping[int, CPUView], devices: Sequence[DeviceView]) -> Iterator[str]:

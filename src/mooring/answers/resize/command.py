@@ -90,7 +90,15 @@ def resize_parts(
             code = next(one.code for one in plan.answers if one.pod.uid == resized.uid)
             yield console.indented(f"{clean(resized.not_running)} [{code}]")
         return
-    yield rich_text.Text(_headline(resized), "bold")
+    asked = "; ".join(
+        f"{one.name} {' '.join(f'{resource} {amount}' for resource, amount in one.asks.items())}"
+        for one in resized.containers
+        if one.asks
+    )
+    outcome = "accepted" if _is_resized(resized) else "nothing changes"
+    if resized.refused_by:
+        outcome = f"{resized.reason}, {clean(resized.refused_by)} [{resized.code}]"
+    yield rich_text.Text(f"{_name(resized)} to {clean(asked)}: {outcome}.", "bold")
     if resized.why:
         yield console.indented(resized.why)
         yield console.indented(f"The kubelet says: “{clean(resized.message)}”.")
@@ -115,18 +123,6 @@ def _name(resized: answer.ResizeDocument) -> str:
 def _is_resized(resized: answer.ResizeDocument) -> bool:
     """Tell whether the pod is given other resources: a resize that is taken back is neither accepted nor refused."""
     return "ResizeStarted" in resized.events
-
-
-def _headline(resized: answer.ResizeDocument) -> str:
-    asked = "; ".join(
-        f"{one.name} {' '.join(f'{resource} {amount}' for resource, amount in one.asks.items())}"
-        for one in resized.containers
-        if one.asks
-    )
-    subject = f"{_name(resized)} to {clean(asked)}"
-    if resized.refused_by:
-        return f"{subject}: {resized.reason}, {clean(resized.refused_by)} [{resized.code}]."
-    return f"{subject}: {'accepted' if _is_resized(resized) else 'nothing changes'}."
 
 
 def _keeps_other_cpus(container: answer.ResizedContainerPart) -> bool:

@@ -1,4 +1,4 @@
-"""The kinds of changes, how options name them, the search for the nearest that would admit a pod, and its price.
+"""The kinds of changes, the search for the nearest that would admit a pod, and its price.
 
 A proposal's price is what it costs and changes, in words and as a part of documents, with the command that shows it.
 """
@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, replace
-from functools import partial
 from itertools import chain, combinations, product
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from mooring.answers.base.changes import change as changing
 from mooring.answers.base.changes import order, request_search, requests
 from mooring.answers.base.changes import request_search as configuration_search
-from mooring.answers.base.changes.configuration import ConfigField, FreshState, read_fresh_state, read_set
-from mooring.answers.base.changes.requests import Amount, read_ask
+from mooring.answers.base.changes.configuration import ConfigField, FreshState
+from mooring.answers.base.changes.requests import Amount
 from mooring.answers.base.changes.search import (
     Proposal,
     QueueOutcome,
@@ -194,32 +192,6 @@ FAMILIES: tuple[tuple[changing.Cost, Family], ...] = (
 )
 """Families in the order of what their members cost at least. Of proposals that cost the same, the one of the earlier
 family is nearer."""
-
-READERS: Mapping[str, changing.Reader] = MappingProxyType(
-    {
-        "--ask": read_ask,
-        "--set": read_set,
-        "--remove": order.read_removal,
-        "--move": partial(order.read_removal, comes_back=True),
-        "--first": order.read_first,
-        "--device": requests.read_device,
-        "--hold": requests.read_hold,
-        "--fresh-state": read_fresh_state,
-    }
-)
-"""Option of ``mooring whatif`` -> how its value is read."""
-
-
-def understood(question: Question, option: str, text: str) -> Sequence[changing.PlannedChange]:
-    """Return the changes that an option requests; a name with ``*`` makes one for each pod.
-
-    Raises:
-        InputError: it cannot be understood.
-    """
-    try:
-        return READERS[option](question, text)
-    except InputError as error:
-        raise InputError(error.problem, source=option, field=error.field, remedy=error.remedy) from None
 
 
 def nearest_changes(question: Question, uid: str, limit: int = 3) -> tuple[Proposal, ...]:

@@ -59,7 +59,12 @@ def proposals(search: Search) -> Iterator[Proposal]:
                 yield from _first(search, container, resource, quantity, more)
                 yield from _first(search, container, resource, quantity, _bytes(search, container, resource, quantity))
             else:
-                for counts in (_later_devices(search.pod, container, resource), range(quantity.units - 1, 0, -1)):
+                # What an init container got is reused by later ones, so that as many devices as these have could help.
+                is_init = container is not None and container.kind is ContainerKind.INIT
+                later = search.pod.containers[search.pod.containers.index(container) + 1 :] if is_init else ()
+                reused = {one.limits[resource].units for one in later if resource in one.limits}
+                larger = sorted(count for count in reused if count > quantity.units)
+                for counts in (larger, range(quantity.units - 1, 0, -1)):
                     amounts = [Quantity.parse(str(count)) for count in counts]
                     yield from _first(search, container, resource, quantity, amounts)
 
@@ -148,15 +153,6 @@ def _larger(pod: Pod, container: Container | None, policy: StaticPolicy) -> list
         later = pod.containers[pod.containers.index(container) + 1 :]
         counts.update(exclusive_cpus(pod, one, policy.gates) for one in later)
     return sorted(count for count in counts if count > whole)
-
-
-def _later_devices(pod: Pod, container: Container | None, resource: str) -> list[int]:
-    """Return larger numbers of devices of later containers: those that an init container got are reused by them."""
-    if container is None or container.kind is not ContainerKind.INIT:
-        return []
-    later = pod.containers[pod.containers.index(container) + 1 :]
-    counts = {one.limits[resource].units for one in later if resource in one.limits}
-    return sorted(count for count in counts if count > container.limits[resource].units)
 
 
 def exclusive(search: Search, container: Container | None) -> int:
