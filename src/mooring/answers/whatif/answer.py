@@ -11,12 +11,11 @@ from mooring.answers.base.changes.change import PlannedChange, Reader, asked_abo
 from mooring.answers.base.changes.configuration import read_fresh_state, read_set
 from mooring.answers.base.changes.nearest import (
     change_parts,
-    exclusive_changes,
-    is_exclusive,
     nearest_changes,
     outcome_command,
     proposal_part,
 )
+from mooring.answers.base.changes.request_search import exclusive_changes, is_exclusive
 from mooring.answers.base.changes.search import Proposal
 from mooring.answers.base.inputs.node import NodeInputs
 from mooring.answers.base.plan import AnyPlan, Plan, Question, RefusedPlan, make_plan, start_error
