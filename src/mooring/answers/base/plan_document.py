@@ -21,7 +21,7 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import Placement
 from mooring.engine.core.moment import Moment
 from mooring.engine.core.pod import Pod
-from mooring.engine.extensions.offline import broken_sets, displaced_sets, effective_pool
+from mooring.engine.extensions.offline import broken_sets, displaced_sets, effective_pool, sets_of
 from mooring.engine.kubelet.kubelet import DeferredText, StateTexts, read, reserved_cpus
 from mooring.engine.node import Decision, Node
 from mooring.engine.node.hotplug import hotplug_findings
@@ -30,6 +30,7 @@ from mooring.engine.node.resources import Resize, delay_left
 from mooring.lazy import lazily
 
 with lazily():
+    import mooring.engine.extensions.facts as extension_facts
     from mooring.engine.node import hotplug
 
 
@@ -159,8 +160,8 @@ def _offline_members(node: Node) -> dict[str, Any]:
             for one in broken_sets(cpu)
         ),
         "displaced": _by_owner(
-            (one.pod, one.container, parts.DisplacedSetPart(list_text(one.cpus), list_text(one.original)))
-            for one in displaced_sets(cpu)
+            (pod, container, parts.DisplacedSetPart(list_text(sets_of(cpu, pod)[container]), list_text(original)))
+            for (pod, container), original in displaced_sets(cpu).items()
         ),
     }
 
@@ -170,9 +171,13 @@ def change_fields(node: Node, change: hotplug.CPUsChanged) -> dict[str, Any]:
     return {
         **_named(_offline_members(node)),
         "findings": [one.fields() for one in hotplug_findings(node)],
-        "refused": _by_owner((one.pod, one.container, one.why) for one in change.broken if one.why),
+        "refused": _by_owner(
+            (one.pod, one.container, one.why)
+            for one in change.broken
+            if isinstance(one, extension_facts.CPUsBroken) and one.why
+        ),
         "restored": _by_owner(
-            (one.pod, one.container, {"cpus": list_text(one.cpus), "before": list_text(one.before)})
+            (one.pod, one.container, {"cpus": list_text(one.after), "before": list_text(one.before)})
             for one in change.restored
         ),
     }

@@ -185,13 +185,13 @@ def _interrupts(facts: IsolationFacts, assignments: Assignments) -> Iterator[Fin
     owners = assignments.owners
     beginning = [Interrupt(NEW, NEW_NAME, facts.new_interrupts, None)] if facts.new_interrupts else []
     room = InterruptCPUs(assignments.shared | assignments.exclusive | assignments.reserved, assignments.reserved)
-    steps = steer([*facts.interrupts, *beginning], Memory(), owners, room).steps
+    steps = steer([*facts.interrupts, *beginning], Memory(), owners, room)[0]
     hit = []
     for one in (step for step in steps if step.interrupt.number != NEW):
         # Where an interrupt is handled now and is not wanted
         cpus = (one.interrupt.effective or one.interrupt.allowed) & closed_to_others(owners)
-        if one.place is not None and one.place.why is Why.OWN and one.place.cpus is not None:
-            cpus -= one.place.cpus
+        if one.why is Why.OWN and one.place is not None:
+            cpus -= one.place
         hit += [(one.interrupt, cpus)] if cpus else []
     if hit:
         touched = union(cpus for _, cpus in hit)
@@ -220,7 +220,7 @@ def _remedy(steps: tuple[Step, ...], managed: set[int]) -> Iterator[Finding]:
         listed = named([_interrupt_text(one.interrupt) for one in steps if one.interrupt.number in managed])
         message = f"The kernel places {listed} itself; {'it' if len(managed) == 1 else 'they'} cannot be moved."
         yield Finding("info", "proc/irq", message, "MOOR-623")
-    stays = [step for step in steps if step.place is not None and step.place.why is Why.NO_ROOM]
+    stays = [step for step in steps if step.why is Why.NO_ROOM]
     if stays:
         listed = named([_interrupt_text(one.interrupt) for one in stays])
         message = f"Every CPU is exclusive, so nothing can be done about {listed}."
@@ -243,8 +243,8 @@ def _system(facts: IsolationFacts, assignments: Assignments) -> Iterator[Finding
 
     Services inherit CPUAffinity of systemd; everything else follows from the kernel's command line.
     """
-    if facts.balance is not None and facts.balance.running:
-        unspared = balance_finding(facts.balance.spared(facts.words), closed_to_others(assignments.owners))
+    if facts.spared is not None:
+        unspared = balance_finding(facts.spared, closed_to_others(assignments.owners))
         yield from [] if unspared is None else [unspared]
     exclusive, words = assignments.exclusive, facts.words
     if words is not None:
