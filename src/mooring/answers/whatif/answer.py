@@ -9,12 +9,7 @@ from types import MappingProxyType
 from mooring.answers.base.changes import order, requests
 from mooring.answers.base.changes.change import PlannedChange, Reader, asked_about, sentence
 from mooring.answers.base.changes.configuration import read_fresh_state, read_set
-from mooring.answers.base.changes.nearest import (
-    change_parts,
-    nearest_changes,
-    outcome_command,
-    proposal_part,
-)
+from mooring.answers.base.changes.nearest import change_parts, nearest_changes, outcome_command, proposal_part
 from mooring.answers.base.changes.request_search import exclusive_changes, is_exclusive
 from mooring.answers.base.changes.search import Proposal
 from mooring.answers.base.inputs.node import NodeInputs

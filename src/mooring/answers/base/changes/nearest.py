@@ -17,16 +17,7 @@ from typing import TYPE_CHECKING
 from mooring.answers.base.changes import change as changing
 from mooring.answers.base.changes import order, request_search, requests
 from mooring.answers.base.changes.configuration import GATES, ConfigField, FreshState, is_on
-from mooring.answers.base.changes.search import (
-    Proposal,
-    QueueOutcome,
-    Search,
-    begin,
-    begun,
-    followed,
-    plus,
-    proposal,
-)
+from mooring.answers.base.changes.search import Proposal, QueueOutcome, Search, begin, begun, followed, plus, proposal
 from mooring.answers.base.plan import Question
 from mooring.answers.base.plan_document import placement_part
 from mooring.answers.base.start import advice_to_start
