@@ -112,7 +112,11 @@ def why_no_memory(message: str, circumstances: Circumstances) -> Reason:
     """
     failed = circumstances.refusal(MemoryAssigned)
     container, affinity = (failed.container, failed.affinity) if failed is not None else ("", None)
-    requests = _requests(container, circumstances)
+    policy, pod, requests = circumstances.settings.memory, circumstances.pod, dict[str, int]()
+    if policy is not None:
+        found = next((one for one in pod.containers if one.name == container), None)
+        asked = pod_requests(pod, policy.gates) if found is None else container_requests(pod, found, policy.gates)
+        requests = {} if isinstance(asked, str) else dict(asked)
     if not requests and message in (memory_static.NO_DEFAULT, memory_static.VIOLATION):
         # The reason for a container without memory requests (rule empty-memory-request-is-served, up to v1.36).
         name, release = who(container), circumstances.settings.release.name
@@ -181,16 +185,6 @@ def _short(requests: Mapping[str, int], free_of: Callable[[str], int]) -> str:
         if (free := free_of(resource)) < amount:
             return f"only {sizes(free, amount)(free)} of {resource}" if free else f"no {resource}"
     return ""
-
-
-def _requests(container: str, circumstances: Circumstances) -> Mapping[str, int]:
-    policy = circumstances.settings.memory
-    if policy is None:
-        return {}
-    pod = circumstances.pod
-    found = next((one for one in pod.containers if one.name == container), None)
-    asked = pod_requests(pod, policy.gates) if found is None else container_requests(pod, found, policy.gates)
-    return {} if isinstance(asked, str) else asked
 
 
 def nothing_to_share(resource: str) -> Reason:

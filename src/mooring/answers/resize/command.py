@@ -105,10 +105,7 @@ def resize_parts(
         yield from [console.indented(resized.remedy)] if resized.remedy else []
     yield rich_text.Text("")
     yield _table(resized, wide=wide)
-    yield from (rich_text.Text(line) for line in _releases(resized))
-    if _is_resized(resized) and any(_keeps_other_cpus(one) for one in resized.containers):
-        yield rich_text.Text(_KEPT)
-    yield from (rich_text.Text(line) for line in _sizes(resized))
+    yield from map(rich_text.Text, _remarks(resized))
     if wide:
         yield rich_text.Text(f"Shared pool: {resized.shared_pool or 'empty'}.")
         yield rich_text.Text(f"Events: {', '.join(resized.events) or 'none'}.")
@@ -162,8 +159,8 @@ def _cpus(cpus: str) -> str:
     return f"{len(CPUSet.parse(cpus))}: {cpus}" if cpus else "shared"
 
 
-def _releases(resized: answer.ResizeDocument) -> Iterator[str]:
-    """Say which CPUs go back later."""
+def _remarks(resized: answer.ResizeDocument) -> Iterator[str]:
+    """Say which CPUs go back later, that CPUs stay as they are, and what containers can have at most."""
     for one in resized.containers:
         if one.pending is not None and one.after is not None:
             leaving = CPUSet.parse(one.after.cpus) - CPUSet.parse(one.pending.cpus)
@@ -172,9 +169,8 @@ def _releases(resized: answer.ResizeDocument) -> Iterator[str]:
                 f"{plan_document.span_text(one.pending.delay_milliseconds * 10**6)}; no other container gets "
                 f"{'it' if len(leaving) == 1 else 'them'} before."
             )
-
-
-def _sizes(resized: answer.ResizeDocument) -> Iterator[str]:
+    if _is_resized(resized) and any(_keeps_other_cpus(one) for one in resized.containers):
+        yield _KEPT
     for one in resized.containers:
         if (most := one.largest) is None:
             continue

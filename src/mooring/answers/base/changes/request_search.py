@@ -189,7 +189,11 @@ def _bytes(search: Search, container: Container | None, resource: str, before: Q
     of NUMA nodes on which they come to lie now. Where a pod has memory of its own, its containers must leave something
     of it to those that share.
     """
-    beside = _beside(search.pod, container, resource)
+    # What other containers may have taken before; all sums of it where they are few
+    others = [one for one in search.pod.containers if one is not container and resource in one.requests]
+    taking = [one.requests[resource].units for one in others if container is not None]
+    sizes = range(len(taking) + 1) if len(taking) <= 3 else (0, 1, len(taking))
+    beside = {sum(chosen) for count in sizes for chosen in combinations(taking, count)}
     amounts = {before.units - excess for excess in _excesses(search, resource)}
     behind = _behind(search, resource)
     for sum_ in _sums(search.kubelet.node.settled().memory.nodes, resource):
@@ -226,17 +230,6 @@ def _behind(search: Search, resource: str) -> set[int]:
             taken = requests[resource].units if resource in requests else 0
             sums |= {one + taken for one in sums}
     return sums
-
-
-def _beside(pod: Pod, container: Container | None, resource: str) -> set[int]:
-    """Return the sums of what other containers may have taken before; all of them where they are few."""
-    if container is None:
-        return {0}
-    others = [
-        one.requests[resource].units for one in pod.containers if one is not container and resource in one.requests
-    ]
-    sizes = range(len(others) + 1) if len(others) <= 3 else (0, 1, len(others))
-    return {sum(chosen) for size in sizes for chosen in combinations(others, size)}
 
 
 def _sums(nodes: Mapping[int, NUMANodeState], resource: str) -> set[int]:
