@@ -21,13 +21,13 @@ from mooring.answers.base.changes.nearest import (
     given_up_words,
     nearest_changes,
     price_words,
-    understood,
 )
 from mooring.answers.base.changes.order import EarlierTurn, PodRemoval
 from mooring.answers.base.changes.requests import Amount, MoreDevices, OtherDevices
 from mooring.answers.base.changes.search import Proposal
 from mooring.answers.base.plan import Question, make_plan
 from mooring.answers.base.plan_document import plan_document
+from mooring.answers.whatif.answer import understood
 from mooring.engine.core.config import DEVICE_ALIGNMENT, FIXABLE_DEFECTS, KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine

@@ -19,11 +19,12 @@ from tests.planner.change_questions import questions, refused, tight_questions
 from mooring.answers.base.answering import Answer
 from mooring.answers.base.changes.change import AGAIN, Cost, PlannedChange, PodRef, applied
 from mooring.answers.base.changes.configuration import ConfigField
-from mooring.answers.base.changes.nearest import FAMILIES, nearest_changes, understood
+from mooring.answers.base.changes.nearest import FAMILIES, nearest_changes
 from mooring.answers.base.changes.order import EarlierTurn, PodRemoval
 from mooring.answers.base.changes.requests import Amount, MoreDevices, with_amount
 from mooring.answers.base.changes.search import begin, begun, followed, holding
 from mooring.answers.base.plan import AnyPlan, Question, RefusedPlan, make_plan
+from mooring.answers.whatif.answer import understood
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.decision import StartRefusal
 from mooring.engine.core.errors import InputError

@@ -19,7 +19,7 @@ from rich.style import Style
 from rich.text import Text
 from tests.cli.command import NODE, ROOT, mooring
 from tests.render.html_page import Page
-from tests.render.sample_machines import SampleShape, hybrid, regular
+from tests.render.sample_machines import SampleShape, hybrid, pooled, regular
 from tests.values import not_none
 
 from mooring.answers.upgrade.answer import UpgradeDocument, UpgradeListDocument
@@ -82,11 +82,11 @@ HARDWARE = not_none(hybrid().hardware)
         pytest.param([], None, {CPUUse.SHARED: "0-7"}, id="no configuration"),
         pytest.param(
             [CPUOwner("ns/pod/c", "u", cpus("2-3,6-7"))],
-            Pools(cpus("0,4"), cpus("0-1,4-5"), cpus("1,5")),
+            pooled(cpus("0,4"), cpus("0-1,4-5"), cpus("1,5")),
             {CPUUse.RESERVED: "0,4", CPUUse.FREE: "1,5", CPUUse.EXCLUSIVE: "2-3,6-7"},
             id="static policy",
         ),
-        pytest.param([], Pools(shared=cpus("0-6")), {CPUUse.SHARED: "0-6", CPUUse.LEFT_OUT: "7"}, id="in no pool"),
+        pytest.param([], pooled(shared=cpus("0-6")), {CPUUse.SHARED: "0-6", CPUUse.LEFT_OUT: "7"}, id="in no pool"),
     ],
 )
 def test_cpus_are_what_owners_and_pools_make_of_them(
@@ -97,8 +97,8 @@ def test_cpus_are_what_owners_and_pools_make_of_them(
 
 
 def test_the_legend_counts_every_use_once_and_tells_strict_reservation() -> None:
-    loose = build_view(EIGHT, pools=Pools(cpus("0,4"), cpus("0-7"), cpus("1-3,5-7")))
-    strict = build_view(EIGHT, pools=Pools(cpus("0,4"), cpus("1-3,5-7"), cpus("1-3,5-7")))
+    loose = build_view(EIGHT, pools=pooled(cpus("0,4"), cpus("0-7"), cpus("1-3,5-7")))
+    strict = build_view(EIGHT, pools=pooled(cpus("0,4"), cpus("1-3,5-7"), cpus("1-3,5-7")))
     assert [(use, str(cpus)) for use, (cpus, _) in loose.legend.items()] == [
         (CPUUse.RESERVED, "0,4"),
         (CPUUse.FREE, "1-3,5-7"),
@@ -216,7 +216,7 @@ def test_the_kernels_list_decides_in_which_node_a_cpu_is_drawn(cpulists: tuple[s
 
 
 def test_figures_per_numa_node_add_up() -> None:
-    owner, pools = CPUOwner("ns/pod/c", "u", cpus("2-3")), Pools(cpus("0,4"), cpus("0-1,4-7"), cpus("1,5-7"))
+    owner, pools = CPUOwner("ns/pod/c", "u", cpus("2-3")), pooled(cpus("0,4"), cpus("0-1,4-7"), cpus("1,5-7"))
     view = build_view(regular(SampleShape(sockets=2, cores=2)), owners=[owner], pools=pools)
     assert [dict(node.counts) for node in view.numa] == [
         {CPUUse.RESERVED: 2, CPUUse.FREE: 2},
@@ -413,7 +413,7 @@ def test_sixteen_colours_are_readable_on_every_terminal(terminal: str) -> None:
 
 def test_a_terminal_of_sixteen_colours_gets_these_and_every_owner_its_own_letter() -> None:
     held = [CPUOwner(f"ns/pod-{number}/c", f"u{number}", CPUSet.from_ids([number])) for number in range(1, 24)]
-    view = build_view(regular(SampleShape(cores=16)), owners=held, pools=Pools(CPUSet.parse("0,16")))
+    view = build_view(regular(SampleShape(cores=16)), owners=held, pools=pooled(CPUSet.parse("0,16")))
     console = Console(
         file=StringIO(), width=100, force_terminal=True, color_system="standard", legacy_windows=False, no_color=False
     )
