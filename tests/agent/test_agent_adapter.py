@@ -37,7 +37,7 @@ from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
 from mooring.published.objects import state_of
-from mooring.published.publisher import LiveSource
+from mooring.published.observation import LiveSource
 from mooring.service.logs import Log, open_traces
 
 

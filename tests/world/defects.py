@@ -25,8 +25,7 @@ from mooring.cluster.extender.known_node import BoundPod, KnownNode
 from mooring.cluster.extender.pods import ClusterPods
 from mooring.cluster.extender.service import ExtenderMetrics
 from mooring.cluster.extender.view import ClusterView
-from mooring.cluster.extender.watches import PodListener
-from mooring.published.writing import Pace
+from mooring.published.publisher import Pace
 from mooring.service import lease
 from mooring.service.apiserver import ClusterError
 from mooring.service.lease import Election
@@ -160,7 +159,7 @@ CLUSTER_DEFECTS: dict[str, tuple[object, str, object]] = {
     "listed pods count as bound in the order of the list": (ClusterPods, "_put_listed", _surely_ordered),
     "pods that a state names first are not noted": (KnownNode, "_take_names", _only_known_names),
     "pods that leave count as gone": (BoundPod, "is_over", lambda self, *_: self.gone is not None or self.leaving),
-    "deleted pods stay": (PodListener, "deleted", _nothing),
+    "deleted pods stay": (ClusterView, "drop_pod", _nothing),
     "pods that a list lacks stay": (ClusterPods, "replace", lambda self, listed: self._put_listed(listed)),
     "reservations of pods that are gone stay": (KnownNode, "over", lambda *_: ()),
     "broken promises are not counted": (ExtenderMetrics, "refused", _nothing),

@@ -28,7 +28,7 @@ from mooring.agent.state_holder import StateHolder
 from mooring.engine.checkpoint.device_file import device_record, read_device_file
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
-from mooring.engine.core.pod import Pod
+from mooring.engine.core.pod import ClaimedDevice, Pod
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.extensions.device_alignment import LocationRules
 from mooring.inputs.decoding.fields import Report
@@ -196,8 +196,8 @@ class DeviceLookup:
 
     def _understood(self, told: podresources.ListedPod, held: Held, lacking: Iterable[tuple[str, str]]) -> DevicesFound:
         """Return what an answer says, and what of the wanted it does not say."""
-        dynamic = [device for one in told.containers for device in one.dynamic]
-        drivers = dict.fromkeys(device.driver for device in dynamic if self._device(device) is None)
+        given = [(claim, device) for one in told.containers for claim, device in one.dynamic]
+        drivers = dict.fromkeys(one.driver for claim, one in given if self._device(told.namespace, claim, one) is None)
         words = [*(text for _, text in lacking), *(f"the slice of {driver} with its device" for driver in drivers)]
         return DevicesFound(
             {name: devices for name, devices in held.items() if devices},
@@ -205,9 +205,9 @@ class DeviceLookup:
             tuple(dict.fromkeys([*(name for name, _ in lacking), *drivers])),
         )
 
-    def _device(self, one: podresources.ListedClaimDevice) -> Device | None:
+    def _device(self, namespace: str, claim: str, one: ClaimedDevice) -> Device | None:
         """Return a driver's device; CPUs of claims are where the claim has them."""
-        nodes = self._claimed(one.namespace, one.claim, one.name)
+        nodes = self._claimed(namespace, claim, one.name)
         return self._whereabouts(one.driver, one.id) if nodes is None else Device(one.id, nodes)
 
     def _held(self, told: podresources.ListedPod, *, health: bool = False) -> dict[str, dict[str, tuple[Device, ...]]]:
@@ -218,8 +218,8 @@ class DeviceLookup:
             for resource, device in container.devices:
                 healthy = not health or device.id in self._plugins.get(resource, {})
                 held.setdefault(resource, {})[device.id] = replace(device, healthy=healthy)
-            for one in container.dynamic:
-                held.setdefault(one.driver, {})[one.id] = self._device(one) or Device(one.id)
+            for claim, one in container.dynamic:
+                held.setdefault(one.driver, {})[one.id] = self._device(told.namespace, claim, one) or Device(one.id)
             found[container.name] = {resource: tuple(devices.values()) for resource, devices in held.items()}
         return found
 
@@ -228,8 +228,8 @@ def claimed_of(told: podresources.ListedPod) -> dict[str, frozenset[tuple[str, s
     """Return the devices of each claim of a pod, as driver and id."""
     found: dict[str, set[tuple[str, str]]] = {}
     for container in told.containers:
-        for one in container.dynamic:
-            found.setdefault(one.claim, set()).add((one.driver, one.id))
+        for claim, one in container.dynamic:
+            found.setdefault(claim, set()).add((one.driver, one.id))
     return {claim: frozenset(devices) for claim, devices in found.items()}
 
 

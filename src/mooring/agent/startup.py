@@ -342,8 +342,8 @@ def node_message(snapshot: Snapshot) -> messages.NodeResponseMessage:
 
 def _shares(claim: HeldClaim) -> list[messages.HeldShareMessage]:
     return [
-        messages.HeldShareMessage(request=one.request, device=one.device, cpus=list_text(one.cpus), variable=variable)
-        for one, variable in zip(claim.shares, variables(claim), strict=True)
+        messages.HeldShareMessage(request=request, device=device, cpus=list_text(cpus), variable=variable)
+        for ((device, request), cpus), variable in zip(claim.shares.items(), variables(claim), strict=True)
     ]
 
 

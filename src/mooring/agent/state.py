@@ -206,8 +206,7 @@ class AgentState:
 def variables(claim: HeldClaim) -> list[str]:
     """Return the variables of a claim's shares, in their order.
 
-    >>> from mooring.engine.extensions.owners import HeldShare
-    >>> variables(HeldClaim("5d-b1", "shop", "cpus", (HeldShare("fast", "numa0", 6),)))
+    >>> variables(HeldClaim("5d-b1", "shop", "cpus", {("numa0", "fast"): 6}))
     ['MOORING_CLAIM_5D_B1_0']
     """
     name = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in claim.uid.upper())
@@ -217,9 +216,9 @@ def variables(claim: HeldClaim) -> list[str]:
 def claims_by_variable(state: AgentState) -> dict[str, tuple[HeldClaim, int]]:
     """Return claim and CPUs of every variable."""
     return {
-        variable: (claim, share.cpus)
+        variable: (claim, cpus)
         for claim in claims_of(state.kubelet.node.cpu).values()
-        for variable, share in zip(variables(claim), claim.shares, strict=True)
+        for variable, cpus in zip(variables(claim), claim.shares.values(), strict=True)
     }
 
 

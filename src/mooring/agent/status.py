@@ -288,8 +288,8 @@ def status_document(
                 uid=claim.uid,
                 cpus=str(CPUSet(claim.cpus)),
                 shares=[
-                    status.ClaimSharePart(share.request, share.device, str(CPUSet(share.cpus)))
-                    for share in claim.shares
+                    status.ClaimSharePart(request, device, str(CPUSet(cpus)))
+                    for (device, request), cpus in claim.shares.items()
                 ],
                 pods=sorted(state.claim_users.get(claim.uid, ())),
             )
