@@ -138,18 +138,6 @@ def test_every_cut_of_the_journal_is_noticed_and_what_is_left_is_used(tmp_path: 
             assert not is_ended
 
 
-@given(st.binary(max_size=60), st.integers(0, 5000))
-@settings(deadline=None, max_examples=100)
-def test_no_garbage_in_the_journal_stops_the_reader(garbage: bytes, place: int) -> None:
-    text = JournalWriter().text(with_pod(small_state())).encode()
-    place %= len(text)
-    try:
-        journal = read_journal((text[:place] + garbage + text[place + len(garbage) :]).decode(errors="surrogateescape"))
-    except JournalError:
-        return
-    assert journal.pods == with_pod(small_state()).kubelet.node.active
-
-
 @pytest.mark.parametrize(
     ("old", "new"),
     [('"version":1', '"version":2'), ("AgentJournal", "Other"), ("sha256:", "md5:")],
