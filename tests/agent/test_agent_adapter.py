@@ -54,16 +54,6 @@ def test_a_life_of_an_exclusive_and_a_shared_pod_moves_the_shared_one_off_and_ba
     assert node.cpus(shared) == "0-7"
 
 
-def test_a_killed_agent_comes_back_to_the_same_placement_and_moves_who_came_meanwhile(node: Node) -> None:
-    _, runtime = node.connected()
-    own = start(node, runtime, "own", 2)
-    stray = node.running(whole("stray", 0), "0-7")
-    reply = node.restarted(runtime).synchronize([pod("own"), pod("stray")], [own, stray])
-    assert [(one.container_id, one.linux.resources.cpu.cpus) for one in reply.update] == [("c-stray", "0,3-7")]
-    assert set(node.agents[-1].snapshot.state.containers) == {"c-own", "c-stray"}
-    assert node.cpus(own) == "1-2"
-
-
 def test_a_pod_whose_groups_are_gone_at_two_looks_gives_its_cpus_back(node: Node) -> None:
     agent, runtime = node.connected()
     shared, own = start(node, runtime, "shared", 0), start(node, runtime, "own", 2)

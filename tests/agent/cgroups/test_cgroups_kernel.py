@@ -48,13 +48,6 @@ def test_a_cpuset_is_written_read_back_and_reported(machine: MadeUpMachine) -> N
     assert machine.text("cpuset", f"{POD}/c3", "cpuset.mems") == "1"
 
 
-def test_nothing_is_written_where_all_is_right(machine: MadeUpMachine, monkeypatch: pytest.MonkeyPatch) -> None:
-    machine.cgroups.write_cpuset(wanted("2,3"))
-    monkeypatch.setattr("mooring.agent.cgroups.cpuset.write", None)
-    result = machine.cgroups.write_cpuset(wanted("2-3"))
-    assert (result.wrote, result.is_right) == (False, True)
-
-
 def test_an_empty_text_leaves_its_file_alone(machine: MadeUpMachine) -> None:
     assert machine.cgroups.write_cpuset(wanted("", "0")).is_right
     assert machine.text("cpuset", f"{POD}/c3", "cpuset.cpus") == "0-7"
