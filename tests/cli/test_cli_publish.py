@@ -142,23 +142,6 @@ def test_kubelet_that_would_not_start_is_a_no(config: str) -> None:
     assert refused.out.startswith("The kubelet would not start: ")
 
 
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [
-        (["--heartbeat", "soon"], "--heartbeat: 'soon' is not a duration"),
-        (["--heartbeat", "1ms"], "--heartbeat: must be between 1s and 24h"),
-        (["--metrics-address", "nowhere"], "--metrics-address: 'nowhere' is not an address"),
-        (["--kubeconfig", "nowhere.yaml"], "nowhere.yaml: is not a usable kubeconfig"),
-        ([], "kubeconfig: no access to the API server is configured"),
-        (["--pod-resources", "s.sock", "--active", "pods.yaml"], "--active: describes a node"),
-        (["--pod-resources", "s.sock", "--state", "nowhere"], "nowhere: --state: no such directory"),
-    ],
-    ids=["words", "short", "address", "kubeconfig", "no-kubeconfig", "both", "state"],
-)
-def test_mistake_is_one_line(config: str, more: list[str], words: str) -> None:
-    assert words in mooring(*described(config, *more), code=2).err
-
-
 def test_kubelet_that_is_away_is_one_line(config: str, tmp_path: Path) -> None:
     answered = mooring(
         *described(config, "--dry-run", "--state", str(tmp_path), "--pod-resources", str(tmp_path / "s.sock")), code=2
@@ -406,8 +389,3 @@ def test_a_kubelet_that_does_not_start_is_reported_in_the_report(tmp_path: Path)
     answered = mooring("plan", *PODS, "--machine", "small-1s8", "--config", config, "-o", "html", code=1)
     assert "The kubelet would not start. " in answered.out
     assert "not asked" in answered.out
-
-
-def test_a_folder_as_destination_is_bad_input(tmp_path: Path) -> None:
-    answered = mooring("show", "--machine", "small-1s8", "-o", "html", "--to", tmp_path, code=2)
-    assert "is a directory" in answered.complaint

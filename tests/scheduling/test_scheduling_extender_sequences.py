@@ -299,8 +299,9 @@ def published() -> Kubelet:
     start = started(replace(EIGHT, mooring=MooringConfig(frozenset({CPU_HOTPLUG}))))
     kubelet, decision = start.admit(pod(2))
     assert decision.admitted
-    kubelet, change = kubelet.offline(1 << min(decision.containers["a"].cpus))
-    assert change.broken[0].replaced_by
+    lost = min(decision.containers["a"].cpus)
+    kubelet, _ = kubelet.offline(1 << lost)
+    assert dict(kubelet.node.cpu.displaced["p"]).keys() == {lost}
     return kubelet
 
 

@@ -69,6 +69,10 @@ def _only_fewer(state: Any, online: int, is_news: Any = is_news) -> bool:
     return bool(is_news(state, online)) and bool(state.kubelet.node.cpu.default & ~online)
 
 
+def _no_sandboxes(_holder: Any, _cgroups: Any, last: Any, **_: Any) -> Any:
+    return last, True
+
+
 def _without_deadlines(self: Any) -> None:
     self._connection.close()
 
@@ -81,7 +85,11 @@ DEFECTS: dict[str, tuple[object, str, object]] = {
     "the journal has one slot": (JournalFile, "_write_in_place", _one_slot),
     "half files of a killed agent stay": (Store, "_tidy", _nothing),
     "a half description of the machine stays": (store, "MACHINE_FILE", "nothing"),
-    "sandboxes that end unreported stay": (agent, "verify_sandboxes", lambda _holder, _cgroups, last: last),
+    "sandboxes that end unreported stay": (
+        agent,
+        "verify_sandboxes",
+        _no_sandboxes,
+    ),
     "no reply replaces one that is late": (Session, "_expire", _nothing),
     "lost answers are not made up for": (RuntimeAdapter, "lost", _nothing),
     "pending releases never end": (agent, "release", _nothing),

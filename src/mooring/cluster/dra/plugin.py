@@ -94,8 +94,9 @@ class DeviceHealth:
             now: seconds that only go forward.
         """
         held: dict[str, int] = {}
-        for share in (share for claim in claims for share in claim.shares):
-            held[share.device] = held.get(share.device, 0) | share.cpus
+        for claim in claims:
+            for (device, _), mask in claim.shares.items():
+                held[device] = held.get(device, 0) | mask
         try:
             online = CPUSet.parse(self._online.read_text(encoding="ascii").strip()).mask
         except (OSError, CPUSetSyntaxError, UnicodeDecodeError):
