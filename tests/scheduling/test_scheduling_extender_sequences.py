@@ -40,7 +40,7 @@ from mooring.cluster.extender.possible_nodes import PossibleNodes, anonymous
 from mooring.cluster.extender.run import Extender
 from mooring.cluster.extender.view import ClusterView
 from mooring.engine.checkpoint.checksum import data_checksum
-from mooring.engine.core.config import CPU_HOTPLUG, KubeletConfig, MooringConfig, ReservedMemory
+from mooring.engine.core.config import CPU_HOTPLUG, FIXABLE_DEFECTS, KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.pod import Pod, QoS
 from mooring.engine.devicemanager.state import Device, DeviceState
@@ -49,7 +49,7 @@ from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted, start_kubelet
 from mooring.explanations.why import Prediction, predicted
 from mooring.published.facts_document import digest_of, facts_document
-from mooring.published.objects import NodeFacts, NodeState, PodKey, state_document, state_of
+from mooring.published.objects import NodeFacts, NodeState, PodKey, encoded, state_document, state_of
 from mooring.published.observation import EngineObserver
 from mooring.published.possible_kubelets import UNJUDGED, UNPUBLISHED, UNREADABLE, NodeFaults, NodeKnowledge
 from mooring.published.restored import KnownKinds, NodeKind, kind_of, restored
@@ -94,10 +94,12 @@ def test_nodes_of_one_key_decide_equally_whatever_their_pods_are_called(
     assert predicted(anonymous(empty), shape_of(asked).pod)[1] == answer
 
 
-@given(hardware(), configurations(), st.data())
+@given(hardware(), configurations(), st.sets(st.sampled_from(sorted(FIXABLE_DEFECTS))), st.data())
 @settings(max_examples=60, deadline=None)
-def test_restored_node_decides_as_the_published(hard: Hardware, config: KubeletConfig, data: st.DataObject) -> None:
-    facts = NodeFacts(hard.info, config, MooringConfig())
+def test_restored_node_decides_as_the_published(
+    hard: Hardware, config: KubeletConfig, fixed: set[str], data: st.DataObject
+) -> None:
+    facts = NodeFacts(hard.info, config, MooringConfig(fixed_defects=frozenset(fixed)))
     start = start_kubelet(facts.machine, facts.config, facts.mooring, StateTexts())
     kind = kind_of("digest", facts)
     if isinstance(start, NotStarted):
@@ -112,23 +114,26 @@ def test_restored_node_decides_as_the_published(hard: Hardware, config: KubeletC
         active = dict(kubelet.node.active)
         has_uids = data.draw(st.booleans())
         keys = tuple(PodKey(pod.namespace, pod.name, uid if has_uids else "") for uid, pod in active.items())
-        state = NodeState(NODE, "digest", kubelet.files, kubelet.node.providers.devices, keys)
-        asked = data.draw(pods("asked"))
-        _, real = kubelet.node.decide(asked)
+        state = NodeState(NODE, "digest", kubelet.files, kubelet.node.providers.devices, keys, 3)
+        assert state_of(json.loads(encoded(state_document(state)))) == state
         found = restored(kind, state, active)
         if isinstance(found, str):
             # As with strict-cpu-reservation and no shared CPU left: a kubelet would not start on its own file.
             again = start_kubelet(facts.machine, facts.config, facts.mooring, kubelet.files)
             assert isinstance(again, NotStarted), found
             return
-        _, answer = found.node.decide(asked)
+        # Without the specifications what is held stays held.
+        blind = restored(kind, state, {})
+        assert not isinstance(blind, str)
+        assert blind.node.cpu.default == found.node.cpu.default
+        for uid in ("x", "y"):
+            asked = data.draw(pods(uid))
+            kubelet, real = kubelet.admit(asked)
+            found, answer = found.admit(asked)
+            assert (answer.admitted, answer.reason, answer.containers) == (real.admitted, real.reason, real.containers)
+            assert found.files == kubelet.files
     except KubeletCrashError:
         return
-    assert (answer.admitted, answer.reason, answer.containers) == (real.admitted, real.reason, real.containers)
-    # Without the specifications what is held stays held.
-    blind = restored(kind, state, {})
-    assert not isinstance(blind, str)
-    assert blind.node.cpu.default == found.node.cpu.default
 
 
 @pytest.mark.parametrize(
