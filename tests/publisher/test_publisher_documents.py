@@ -367,14 +367,6 @@ def test_cpus_are_available_that_a_container_can_have(config: KubeletConfig, nod
     assert amounts(kubelet, "memory")[1] == Amount(4 * GIB, 4 * GIB, 4 * GIB)
 
 
-def test_exclusive_cpus_are_available_to_nobody_else() -> None:
-    config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
-    kubelet, decision = fresh(TWO_NODES, config).admit(guaranteed_topology("a", cpu=3))
-    assert decision.admitted
-    assert exclusive_cpus_of(kubelet.node) == (7, 4)
-    assert sum(one.available for one in amounts(kubelet, "cpu").values()) == 4
-
-
 def test_memory_of_a_group_is_available_on_none_of_its_nodes_alone() -> None:
     config = KubeletConfig(
         cpu_manager_policy="static",

@@ -110,13 +110,6 @@ def test_a_body_that_does_not_come_is_answered_before_the_connection_ends() -> N
     assert said.endswith(b'{"error":"the body did not arrive in time"}')
 
 
-def test_a_client_that_dawdles_holds_nobody_up() -> None:
-    with serving(ExtenderOptions(request_time=PATIENT)) as port, contextlib.ExitStack() as waiting:
-        for sent in (b"", b"POST /fil", HEAD, HEAD + b"\r\n{"):
-            waiting.enter_context(dawdling(port, sent))
-        assert answered(port) == 200
-
-
 def test_one_connection_serves_many_requests() -> None:
     with serving(ExtenderOptions(request_time=PATIENT)) as port:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)

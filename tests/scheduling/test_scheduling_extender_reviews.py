@@ -28,7 +28,7 @@ from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.pod import Pod, PodResources
 from mooring.engine.kubelet.admit import shape_of
 from mooring.engine.releases.catalog import RELEASES
-from mooring.published.facts_document import digest_of, facts_document, facts_of
+from mooring.published.facts_document import facts_document, facts_of
 from mooring.published.objects import NodeFacts
 
 FACTS = facts_with("sockets=2 numa=2 cores=64 threads=1 memory=64Gi", topology_manager_policy="single-numa-node")
@@ -265,9 +265,3 @@ def test_two_nodes_of_different_releases_decide_differently_about_one_pod() -> N
     reasons = {name: decider.verdict(view.outlook(name, asked), shape_of(asked)).reason for name in admitted}
     assert "TopologyAffinityError" in reasons["1.33"]
     assert not reasons["1.37"]
-
-
-@pytest.mark.parametrize("name", list(RELEASES))
-def test_facts_carry_the_release(name: str) -> None:
-    assert facts_of(facts_document(facts_of_release(name))).mooring.release == RELEASES[name]
-    assert len({digest_of(facts_of_release(one)) for one in RELEASES}) == len(RELEASES)
