@@ -25,6 +25,7 @@ from mooring.engine.core.quantity import Quantity
 from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import refusal_of, start_kubelet
+from mooring.engine.releases.catalog import RELEASES
 from mooring.inputs.configuration.kubelet_config import kubelet_config
 from mooring.inputs.machines.compact import parse_compact
 from mooring.published.facts_document import digest_of, facts_document, facts_of
@@ -93,6 +94,7 @@ MOORINGS = st.builds(
     MooringConfig,
     extensions=st.frozensets(st.sampled_from(sorted(EXTENSIONS))),
     fixed_defects=st.frozensets(st.sampled_from(sorted(FIXABLE_DEFECTS))),
+    release=st.sampled_from(list(RELEASES.values())),
 )
 
 

@@ -13,11 +13,9 @@ from tests.agent.small_node import CONFIG, INFO
 from tests.plans import started_kubelet
 from tests.values import not_none, refusal
 
-from mooring.agent.state import AgentState
-from mooring.agent.status import Snapshot
 from mooring.engine.checkpoint.device_file import HeldDevices, device_text
 from mooring.engine.core.config import MooringConfig
-from mooring.engine.core.machine import Machine, PCIDevice
+from mooring.engine.core.machine import PCIDevice
 from mooring.engine.core.pod import Container, Pod, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.devicemanager.state import Device, DeviceState
@@ -75,9 +73,6 @@ class RunningKubelet:
     def socket(self) -> Path:
         return self.root / "pod-resources/kubelet.sock"
 
-    def snapshot(self) -> Snapshot:
-        return Snapshot(Machine("m", INFO), AgentState(self.kubelet))
-
     def pause(self, seconds: float) -> None:
         self.pauses.append(seconds)
         self.while_pausing()
@@ -111,7 +106,7 @@ class RunningKubelet:
 
 def serving(path: Path, provider: RunningKubelet) -> GRPCSocket:
     """Serve as a kubelet does, whose socket stays the same: the agent's is replaced when the first client connects."""
-    service = serve_pod_resources(str(path), lambda: provider.snapshot().state.kubelet.node, Log("test"))
+    service = serve_pod_resources(str(path), lambda: provider.kubelet.node, Log("test"))
     client = PodResourcesClient(str(path))
     client.listed()
     client.close()

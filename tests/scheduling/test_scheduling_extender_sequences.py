@@ -48,6 +48,7 @@ from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.kubelet.admit import admit, shape_of, view_key
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted, start_kubelet
+from mooring.engine.releases.catalog import RELEASES
 from mooring.explanations.why import Prediction, predicted
 from mooring.published.facts_document import digest_of, facts_document
 from mooring.published.objects import NodeFacts, NodeState, PodKey, encoded, state_document, state_of
@@ -95,12 +96,19 @@ def test_nodes_of_one_key_decide_equally_whatever_their_pods_are_called(
     assert predicted(anonymous(empty), shape_of(asked).pod)[1] == answer
 
 
-@given(hardware(), configurations(), st.sets(st.sampled_from(sorted(FIXABLE_DEFECTS))), st.data())
+MOORINGS = st.builds(
+    MooringConfig,
+    fixed_defects=st.frozensets(st.sampled_from(sorted(FIXABLE_DEFECTS))),
+    release=st.sampled_from(list(RELEASES.values())),
+)
+
+
+@given(hardware(), configurations(), MOORINGS, st.data())
 @settings(max_examples=60, deadline=None)
 def test_restored_node_decides_as_the_published(
-    hard: Hardware, config: KubeletConfig, fixed: set[str], data: st.DataObject
+    hard: Hardware, config: KubeletConfig, mooring: MooringConfig, data: st.DataObject
 ) -> None:
-    facts = NodeFacts(hard.info, config, MooringConfig(fixed_defects=frozenset(fixed)))
+    facts = NodeFacts(hard.info, config, mooring)
     start = start_kubelet(facts.machine, facts.config, facts.mooring, StateTexts())
     kind = kind_of("digest", facts)
     if isinstance(start, NotStarted):
