@@ -148,8 +148,13 @@ class Entrance:
         """
 
         async def endpoint(request: Request) -> Response:
+            scheme, _, given = request.headers.get("authorization", "").partition(" ")
+            token = given.strip() if scheme.lower() == "bearer" else request.cookies.get(COOKIE, "")
             try:
-                viewer = await self._viewer(request)
+                viewer = await self._guard.viewer(token, ())
+                if viewer is not None and viewer.namespaces is not None:
+                    # Only now: to know the namespaces of an earlier moment, it is read from disk and planned.
+                    viewer = await self._guard.viewer(token, await run_in_threadpool(self._namespaces, request))
             except ClusterError as error:
                 return PlainTextResponse(f"the API server does not answer: {error}\n", HTTPStatus.BAD_GATEWAY)
             if viewer is None:
@@ -157,15 +162,6 @@ class Entrance:
             return await answer(request, viewer)
 
         return endpoint
-
-    async def _viewer(self, request: Request) -> Viewer | None:
-        scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        token = given.strip() if scheme.lower() == "bearer" else request.cookies.get(COOKIE, "")
-        viewer = await self._guard.viewer(token, ())
-        if viewer is None or viewer.namespaces is None:
-            return viewer
-        # Only now: to know the namespaces of an earlier moment, it is read from disk and planned.
-        return await self._guard.viewer(token, await run_in_threadpool(self._namespaces, request))
 
     async def signed_in(self, request: Request) -> Response:
         """Take a token, and keep it in the browser where the API server knows it."""

@@ -248,18 +248,14 @@ def _started(
         happened = replace(changes, leaving=(*changes.leaving, *left))
         for begun in restarting.begun(node, gone):
             yield begun, happened
-    if listed := _listed(changes, window):
-        for node in nodes:
-            for begun in restarting.begun(node, gone):
-                yield begun, replace(changes, listed=listed)
-
-
-def _listed(changes: Changes, window: Window) -> tuple[tuple[Pod, ...], ...]:
-    """Return the new pods that a starting kubelet may find in its first list, by the second of their creation."""
+    # The new pods that it may find in its first list, by the second of their creation. A pod of the shared pool has no
+    # entry in the state files: its admission is unknown until its status is published.
     refused = [one.pod for uid, one in window.refused.items() if uid not in window.used]
-    # A pod of the shared pool has no entry in the state files: its admission is unknown until its status is published.
     shared = [one.pod for one in window.waiting.values() if one.pod.qos is not QoS.GUARANTEED]
     created: dict[str, list[Pod]] = {}
     for pod in (*changes.admitted, *refused, *shared):
         created.setdefault(window.pods[pod.uid].created, []).append(pod)
-    return tuple(tuple(pods) for _, pods in sorted(created.items()))
+    if listed := tuple(tuple(pods) for _, pods in sorted(created.items())):
+        for node in nodes:
+            for begun in restarting.begun(node, gone):
+                yield begun, replace(changes, listed=listed)
