@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from mooring.command.main import cli, run
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 CORPORA = ROOT / "tests" / "corpora"
+GOLDEN = ROOT / "tests" / "cli" / "golden"
 
 SMALL = ("--machine", "small-1s8")
 NODE = ("--machine", "epyc-7763-2s-nps4", "--config", str(EXAMPLES / "kubelet.yaml"))
@@ -25,6 +27,26 @@ NODE = ("--machine", "epyc-7763-2s-nps4", "--config", str(EXAMPLES / "kubelet.ya
 PODS = ("-f", str(EXAMPLES / "pods.yaml"))
 HUGE = "sockets=2 numa=4 cores=64 threads=2 memory=256Gi hugepages-2Mi=2048 distances=10,12,32"
 AI = ("-f", str(EXAMPLES / "ai-pods.yaml"), "--machine", HUGE, "--config", str(EXAMPLES / "ai-kubelet.yaml"))
+RESIZING = (*NODE[:2], "--config", str(EXAMPLES / "resizing-kubelet.yaml"))
+MEMORY = (*NODE[:2], "--config", str(GOLDEN / "memory.yaml"))
+REFUSED = (*NODE[:2], "--config", str(GOLDEN / "refused.yaml"))
+"""A node whose kubelet does not start."""
+INPUTS = {
+    "PODS": PODS,
+    "NODE": NODE,
+    "EPYC": NODE[:2],
+    "SMALL": SMALL,
+    "AI": AI,
+    "RESIZING": RESIZING,
+    "MEMORY": ("-f", str(GOLDEN / "memory-pods.yaml"), *MEMORY),
+    "CRASH": ("-f", str(GOLDEN / "crash-pods.yaml"), *MEMORY),
+    "REFUSED": REFUSED,
+    "CHANGES": (
+        *("-f", "tests/cli/cases/changes/asked.yaml", "--active", "tests/cli/cases/changes/running.yaml"),
+        *("--config", "tests/cli/cases/changes/node.yaml", "--machine", "sockets=2 cores=8 threads=1 memory=32Gi"),
+    ),
+}
+"""Options with files, by their names in tables of commands."""
 
 
 EXECUTED = """
@@ -86,6 +108,12 @@ def mooring(
     assert code in (None, found), answered
     assert code != 2 or not answered.out, answered
     return answered
+
+
+def typed(line: str) -> list[str]:
+    """Return the words of a command line of a table, whose paths begin at the repository."""
+    found = (one for word in shlex.split(line) for one in INPUTS.get(word, (word,)))
+    return [str(ROOT / one) if one.startswith(("examples/", "tests/")) else one for one in found]
 
 
 def options_of(verb: str) -> set[str]:

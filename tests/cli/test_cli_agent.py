@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cli.command import mooring
+from tests.cli.command import EXAMPLES, mooring
 
-from mooring.answers.base.inputs.configuration import read_config
 from mooring.engine.core.errors import InputError
 from mooring.service.agent_configuration import load_agent_configuration
 from mooring.service.agent_status import ask_status
@@ -135,11 +134,15 @@ def test_verbs_about_a_node_read_the_agents_file_as_the_agent_does(file: Path, t
     file.write_text(f"{file.read_text(encoding='utf-8')}kubeletConfig: {of_kubelet}\n", encoding="utf-8")
     devices = tmp_path / "devices.yaml"
     devices.write_text(DEVICES, encoding="utf-8")
-    read, own = read_config([str(file), str(devices)]), load_agent_configuration(str(file))
-    assert (read.kubelet, read.mooring) == (own.kubelet, own.mooring)
-    assert (read.kubelet.max_pods, read.kubelet.cpu_manager_policy) == (7, "static")
-    assert list(read.devices) == ["vendor.com/gpu"]
-    answer = mooring("capacity", "--shape", "cpu=1,memory=1Gi", "--machine", MACHINE, "--config", file, code=0)
+    own = load_agent_configuration(str(file))
+    assert (own.kubelet.max_pods, own.kubelet.cpu_manager_policy) == (7, "static")
+    node = ("--machine", MACHINE, "--config", file)
+    shown = mooring("show", *node, "--config", devices, "-o", "resources").out.splitlines()
+    rows = {words[0]: words[1:] for line in shown if len(words := line.split()) == 4}
+    assert (rows["pods"], rows["cpu"]) == (["7", "7", "0"], ["4", "3", "0"])
+    assert (rows["memory"], rows["vendor.com/gpu"]) == (["8Gi", "7068Mi", "0"], ["1", "1", "0"])
+    assert "exclusive" in mooring("plan", "-f", EXAMPLES / "pods.yaml", *node).out
+    answer = mooring("capacity", "--shape", "cpu=1,memory=1Gi", *node, code=0)
     assert "3 more pods" in answer.out
 
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.cli.command import EXAMPLES, NODE, PODS, Answered, mooring
+from tests.cli.command import EXAMPLES, NODE, PODS, mooring
 
 DATABASE = ("capacity", "data/database", *PODS, *NODE)
 SHAPE = ("--shape", "cpu=8,memory=16Gi")
@@ -81,32 +81,6 @@ def test_the_only_workload_needs_no_name(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (PODS, "POD: several pods are given; name one of core/upf-0, core/upf-1"),
-        (("nobody", *PODS), "there is no pod 'nobody'; there are core/upf-0"),
-        (("other/database", *PODS), "there is no pod 'other/database'; did you mean data/database-"),
-        (("--shape", "cpu"), "--shape: 'cpu' is not an amount of a resource"),
-        (("--shape", "memory=1Gi"), "--shape: cpu must be given"),
-        (("--shape", "cpu=1,cpu=2"), "--shape: cpu is given twice"),
-        (("--shape", "cpu=x,memory=1Gi"), "--shape: cpu: 'x' is not a quantity"),
-        (("--shape", "cpu=-1,memory=1Gi"), "--shape: cpu: must not be negative"),
-        (("--shape", "cpu=0,memory=1Gi"), "--shape: cpu must be more than 0"),
-        (("--shape", "cpu=1,memory=1Gi,gpu=1"), "--shape: gpu: is not a container resource"),
-        (("--shape", "cpu=1,memory=1Gi,hugepages-2Mi=1Mi"), "1Mi is not a whole number of 2Mi pages"),
-        (("web", *SHAPE), "give either POD or --shape"),
-        ((*SHAPE, "--limit", "2", "--at-least", "3"), "--limit 2 is below --at-least 3"),
-        ((*SHAPE, "--limit", "0"), "invalid value for '--limit'"),
-    ],
-)
-def test_bad_input_is_one_line_and_exit_code_2(arguments: tuple[str, ...], complaint: str) -> None:
-    answer: Answered = mooring("capacity", *arguments, *NODE)
-    assert answer.code == 2
-    assert answer.out == ""
-    assert complaint in answer.complaint
-
-
 def test_a_name_in_two_namespaces_has_to_be_told_apart(tmp_path: Path) -> None:
     both = tmp_path / "both.yaml"
     pod = "apiVersion: v1\nkind: Pod\nmetadata: {{name: web, namespace: {}}}\nspec: {{containers: [{{name: a}}]}}\n"
@@ -139,11 +113,6 @@ def test_without_a_shape_the_largest_requests_are_shown() -> None:
         running = ("--active", EXAMPLES / "pods.yaml", *NODE)
         assert mooring("capacity", "--shape", f"cpu={cpus}", "--limit", "1", *running).code == code
     assert mooring("capacity", *NODE, "-o", "svg").code == 2
-
-
-def test_a_least_number_without_a_shape_is_refused() -> None:
-    answer = mooring("capacity", *NODE, "--at-least", "3", code=2)
-    assert "--at-least counts pods of a shape: give POD, --shape or -f" in answer.err
 
 
 def test_nothing_is_said_of_numa_nodes_where_none_could_give_anything(tmp_path: Path) -> None:

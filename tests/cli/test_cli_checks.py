@@ -270,19 +270,6 @@ def test_a_kubelet_that_does_not_start_is_an_error_at_its_configuration(tmp_path
     assert top.get("errors") == top.get("tests") != "0"
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("compare", *PODS, *NODE, "--all-options", "-o", "sarif"),
-        ("compare", *PODS, *NODE, "--vary", "topology-policy", "-o", "junit"),
-        ("compare", *PODS, "--cluster", str(EXAMPLE / "node-types.yaml"), *NODE),
-        ("compare", *PODS, "--cluster", str(EXAMPLE / "node-types.yaml"), "--state", "."),
-    ],
-)
-def test_options_that_contradict_one_another_are_refused(words: tuple[str, ...]) -> None:
-    mooring(*words, code=2)
-
-
 def test_a_broken_selector_is_one_line_with_its_place(tmp_path: Path) -> None:
     pods = tmp_path / "pods.yaml"
     pods.write_text(

@@ -6,15 +6,17 @@ import json
 import os
 import shlex
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
 import yaml
-from tests.cli.command import AI, CORPORA, EXAMPLES, NODE, PODS, ROOT, SMALL, Answered, mooring
+from tests.cli.command import CORPORA, EXAMPLES, NODE, PODS, ROOT, SMALL, Answered, mooring, typed
 from tests.cli.made_up_node import kubelet_pods, make_root, write_pods
 from tests.documents.validation import complaints
+from tests.values import cases
 
 from mooring.documents.schemas import kinds
 
@@ -218,16 +220,6 @@ def test_where_cadvisor_fails_its_text_is_the_answer() -> None:
 # Every document of ``-o json`` is what its schema says, member by member.
 
 
-GOLDEN = Path(__file__).parent / "golden"
-MEMORY = ("-f", str(GOLDEN / "memory-pods.yaml"), *NODE[:2], "--config", str(GOLDEN / "memory.yaml"))
-CRASH = ("-f", str(GOLDEN / "crash-pods.yaml"), *NODE[:2], "--config", str(GOLDEN / "memory.yaml"))
-RESIZING = (*NODE[:2], "--config", str(EXAMPLES / "resizing-kubelet.yaml"))
-REFUSED = (*PODS, *NODE[:2], "--config", str(GOLDEN / "refused.yaml"))
-
-LIVE = ("--cluster", str(EXAMPLES / "fleet" / "live.yaml"), "--config", str(EXAMPLES / "fleet" / "live-kubelet.yaml"))
-TRAIN = ("-f", str(EXAMPLES / "fleet" / "train.yaml"))
-FLEET = ("--cluster", str(EXAMPLES / "fleet" / "cluster.yaml"), "-f", str(EXAMPLES / "fleet" / "day.yaml"))
-
 WIDE_CONFIG = """
 kind: KubeletConfiguration
 cpuManagerPolicy: static
@@ -236,68 +228,18 @@ topologyManagerPolicyOptions: {max-allowable-numa-nodes: "64"}
 reservedSystemCPUs: "0"
 """
 
-DOCUMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "plan": ("Plan", ("plan", *PODS, *NODE)),
-    "plan-ai": ("Plan", ("plan", *AI)),
-    "plan-memory": ("Plan", ("plan", *MEMORY)),
-    "plan-crash": ("Plan", ("plan", *CRASH)),
-    "plan-refused": ("Plan", ("plan", *REFUSED)),
-    "plan-none": ("Plan", ("plan", *PODS, *SMALL)),
-    "podresources": ("PodResources", ("plan", *PODS, *NODE, "-o", "podresources")),
-    "podresources-ai": ("PodResources", ("plan", *AI, "-o", "podresources")),
-    "podresources-memory": ("PodResources", ("plan", *MEMORY, "-o", "podresources")),
-    "topology": ("Machine", ("topology",)),
-    "version": ("Version", ("version",)),
-    "topology-told": ("Machine", ("topology", "--machine", "xeonmax-9460-2s-snc4-flat")),
-    "topology-hybrid": ("Machine", ("topology", "--machine", "i7-1370p")),
-    "explain": ("Explanation", ("explain", *PODS, *NODE)),
-    "explain-admitted": ("Explanation", ("explain", "core/upf-0", *PODS, *NODE)),
-    "explain-memory": ("Explanation", ("explain", *MEMORY)),
-    "explain-ai": ("Explanation", ("explain", *AI)),
-    "explain-partition": ("Explanation", ("explain", "gateway", *AI)),
-    "explain-crash": ("Explanation", ("explain", *CRASH)),
-    "fleet": ("Fleet", ("fleet", "simulate", *FLEET)),
-    "fleet-fit": ("FleetFit", ("fleet", "fit", *LIVE, *TRAIN)),
-    "fleet-drain": ("FleetDrain", ("fleet", "drain", "worker-2", "worker-4", *LIVE)),
-    "fleet-upgrade": ("FleetUpgrade", ("fleet", "upgrade", "1.37", *LIVE)),
-    "fleet-size": ("FleetComparison", ("fleet", "size", *FLEET, "--group", "one-socket", "--most", "2")),
-    "migrate": ("Migration", ("migrate", "--node", str(EXAMPLES / "node"))),
-    "upgrade": ("Upgrade", ("upgrade", "--kubelet-version", "1.34", *PODS, *NODE)),
-    "upgrade-ai": ("Upgrade", ("upgrade", "--kubelet-version", "1.33", "1.36", *AI)),
-    "upgrade-refused": ("Upgrade", ("upgrade", "--kubelet-version", "1.31", *REFUSED)),
-    "upgrade-cluster": ("UpgradeList", ("upgrade", "-f", str(GOLDEN / "cluster.yaml"), *NODE)),
-    "explain-refused": ("Explanation", ("explain", *REFUSED)),
-    "explain-code": ("CodePage", ("explain", "MOOR-580")),
-    "whatif": ("WhatIf", ("whatif", *PODS, *NODE, "--set", "topologyManagerPolicy=restricted")),
-    "whatif-refused": ("WhatIf", ("whatif", *PODS, *NODE, "--set", "reservedSystemCPUs=999")),
-    "nearest": ("NearestChanges", ("whatif", "hpc/solver", *PODS, *NODE, "--limit", "2")),
-    "capacity": ("Capacity", ("capacity", "core/upf", *PODS, *NODE)),
-    "capacity-memory": ("Capacity", ("capacity", "--shape", "cpu=2,memory=1Gi", *MEMORY, "--limit", "5")),
-    "capacity-ai": ("Capacity", ("capacity", "--shape", "cpu=2,memory=1Gi", *AI, "--limit", "3")),
-    "capacity-largest": ("LargestRequests", ("capacity", *NODE)),
-    "capacity-refused": ("Capacity", ("capacity", "core/upf", *REFUSED)),
-    "resize": ("Resize", ("resize", "core/upf-0/forwarder", "--cpu", "20", *PODS, *NODE)),
-    "resize-accepted": (
-        "Resize",
-        ("resize", "core/upf-0/forwarder", "--cpu", "20", "--memory", "20Gi", *PODS, *RESIZING),
-    ),
-    "resize-not-running": ("Resize", ("resize", "hpc/solver", "--cpu", "2", *PODS, *NODE)),
-    "compare-releases": ("ReleaseComparison", ("compare", *PODS, *NODE, "--kubelet-version", "1.31,1.36,1.37")),
-    "compare": ("Comparison", ("compare", *PODS, *NODE, "--vary", "topology-policy", "--jobs", "1")),
-}
-"""Name -> kind, and the command without its format where that is json."""
+DOCUMENTS = cases(__file__, "documents.yaml", "kind", "asked")
 
 
-def printed_schemas(command: tuple[str | Path, ...]) -> Any:
+def printed_schemas(command: Sequence[str | Path]) -> Any:
     answered = mooring(*command, *(() if "-o" in command else ("-o", "json")))
     assert answered.code in (0, 1), answered.err
     return answered.document
 
 
-@pytest.mark.parametrize("name", DOCUMENTS)
-def test_a_document_is_what_its_schema_says(name: str) -> None:
-    kind, command = DOCUMENTS[name]
-    document = printed_schemas(command)
+@pytest.mark.parametrize(("kind", "asked"), DOCUMENTS)
+def test_a_document_is_what_its_schema_says(kind: str, asked: str) -> None:
+    document = printed_schemas(typed(asked))
     assert document["kind"] == kind
     assert complaints(kind, document) == []
 
@@ -326,7 +268,7 @@ def test_documents_about_a_collected_node_are_what_their_schemas_say(tmp_path: P
 
 
 def test_every_kind_is_tested() -> None:
-    here = {kind for kind, _ in DOCUMENTS.values()}
+    here = {case.values[0] for case in DOCUMENTS}
     # In tests/agent/outside/test_agent_status.py, tests/fleet/test_fleet_live_archive.py and tests/shadow.
     elsewhere = {"AgentStatus", "ClusterArchive", "Recording", "Shadow"}
     assert here | elsewhere | {"Diagnosis", "NodeArchive", "ExplanationList", "Isolation"} == set(kinds())

@@ -192,8 +192,3 @@ def test_requests_are_those_of_the_pods_that_are_admitted() -> None:
 def test_a_kubelet_that_does_not_start_has_no_allocatable(verb: str) -> None:
     answered = mooring(verb, "--machine", "cores=4", *NODE_RESOURCES[2:], "-o", "resources")
     assert (answered.code, "would not start" in answered.out) == (1, True), answered
-
-
-def test_a_configuration_without_its_answer_is_refused() -> None:
-    answered = mooring("topology", "--machine", "cores=4", *NODE_RESOURCES[2:])
-    assert (answered.code, "add -o resources" in answered.err) == (2, True), answered

@@ -252,21 +252,6 @@ def test_a_directory_that_cannot_be_written_is_bad_input(site: Site) -> None:
     assert site.files == before
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ((), "--state: is missing"),
-        (("--state", "nowhere"), "no such directory"),
-        (("--node", "n.tar.gz", "--write"), "--write: needs --state"),
-        (("--lint", "--write", "--state", "."), "either --lint or --write"),
-        (("--lint", "--machine", "small-1s8"), "contains no isolation settings"),
-    ],
-    ids=["no-state", "no-directory", "write-node", "lint-write", "lint-shipped"],
-)
-def test_what_cannot_be_asked_is_bad_input(arguments: tuple[str, ...], words: str) -> None:
-    assert words in mooring("doctor", *arguments, code=2).complaint
-
-
 POD_LEVEL = """
 apiVersion: v1
 kind: Pod

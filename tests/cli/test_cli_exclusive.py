@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.cli.command import EXAMPLES, NODE, PODS, SMALL, Answered, mooring
+from tests.values import cases
 
 from mooring.engine.core.decision import DECIDED_REASONS, OTHER_REASONS
 from mooring.explanations.codes import all_codes, reason_page, reasons
@@ -22,7 +23,7 @@ def container(name: str, limits: Any = None, requests: Any = None, **more: Any) 
 
 
 def given(folder: Path, *containers: Any, config: Any = None, machine: Any = M8, **spec: Any) -> tuple[str, ...]:
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "app"}, "spec": {"containers": containers, **spec}}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "app"}, "spec": {"containers": containers} | spec}
     kubelet = {"cpuManagerPolicy": "static", "topologyManagerPolicy": "single-numa-node", "reservedSystemCPUs": "0"}
     document = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", **kubelet}
     (folder / "pod.json").write_text(json.dumps(pod))
@@ -35,54 +36,18 @@ def explained(*options: str) -> Answered:
 
 
 BIG = container("engine", {"cpu": "2", "memory": "1Gi"})
-CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], str, list[str]]] = {
-    "init containers and apps without limits": (
-        (container("exporter"), BIG),
-        {"initContainers": [container("probe")]},
-        "(probe and exporter have no cpu and memory limits)",
-        [
-            "app/probe:limits.cpu=100m",
-            "app/probe:limits.memory=128Mi",
-            "app/exporter:limits.cpu=100m",
-            "app/exporter:limits.memory=128Mi",
-        ],
-    ),
-    "a sidecar without memory": (
-        (BIG,),
-        {"initContainers": [container("proxy", {"cpu": "1"}, restartPolicy="Always")]},
-        "(proxy has no memory limit)",
-        ["app/proxy:limits.memory=128Mi"],
-    ),
-    "a request without a limit": (
-        (container("main", {"memory": "8Gi"}, {"cpu": "4", "memory": "8Gi"}),),
-        {},
-        "(main has no cpu limit)",
-        ["app/main:limits.cpu=4"],
-    ),
-    "a request below its limit": (
-        (
-            container("a", {"cpu": "2", "memory": "1Gi"}, {"cpu": "2", "memory": "512Mi"}),
-            container("b", {"cpu": "1500m", "memory": "1Gi"}),
-        ),
-        {},
-        "(a has a memory request of 512Mi below the limit of 1Gi)",
-        ["app/a:limits.memory=1Gi"],
-    ),
-    "both below their limits": (
-        (container("a", {"cpu": "2", "memory": "1Gi"}, {"cpu": "1", "memory": "512Mi"}),),
-        {},
-        "(a has a cpu request of 1 below the limit of 2 and a memory request of 512Mi below the limit of 1Gi)",
-        ["app/a:limits.cpu=2", "app/a:limits.memory=1Gi"],
-    ),
-}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_containers_and_fields_that_cost_the_class_are_named_with_a_tried_change(name: str, tmp_path: Path) -> None:
-    containers, spec, culprits, asks = CASES[name]
-    options = given(tmp_path, *containers, **spec)
+@pytest.mark.parametrize(
+    ("spec", "culprits", "asks", "name"),
+    cases(__file__, "costs-of-the-class.yaml", "spec", "culprits", "asks", "name"),
+)
+def test_containers_and_fields_that_cost_the_class_are_named_with_a_tried_change(
+    spec: dict[str, Any], culprits: str, asks: list[str], name: str, tmp_path: Path
+) -> None:
+    options = given(tmp_path, **spec)
     text = explained(*options).out
-    assert f"its QoS class is Burstable {culprits}, and only Guaranteed pods get exclusive CPUs." in text
+    assert f"its QoS class is Burstable {culprits}, and only Guaranteed pods get exclusive CPUs." in text, name
     assert "not run" not in text
     document = mooring("explain", "app", *options, "-o", "json").document
     assert culprits in document["why"]
@@ -126,42 +91,21 @@ def test_the_goal_that_no_small_change_reaches_is_no(tmp_path: Path) -> None:
 
 
 ALPHA = {"featureGates": {"CPUManagerPolicyAlphaOptions": True}}
-NPS2 = "sockets=2 numa=4 cores=64 threads=2 memory=256Gi"
-
-
-FLAT = "cores=8 memory=8Gi"
-CPU, TOPOLOGY = "cpuManagerPolicyOptions", "topologyManagerPolicyOptions"
-CLOSEST, SPREAD = "prefer-closest-numa-nodes", "distribute-cpus-across-numa"
+MACHINES = {"M8": M8, "NPS2": "sockets=2 numa=4 cores=64 threads=2 memory=256Gi", "FLAT": "cores=8 memory=8Gi"}
 
 
 @pytest.mark.parametrize(
-    ("machine", "policy", "field", "option", "value", "idle"),
-    [
-        (NPS2, "none", CPU, "align-by-socket", "true", True),
-        (NPS2, "best-effort", CPU, "align-by-socket", "true", False),
-        (M8, "best-effort", CPU, "align-by-socket", "true", True),
-        (NPS2, "none", TOPOLOGY, CLOSEST, "true", True),
-        (NPS2, "none", TOPOLOGY, CLOSEST, "false", False),
-        (NPS2, "restricted", TOPOLOGY, CLOSEST, "true", False),
-        (M8, "restricted", TOPOLOGY, CLOSEST, "true", True),
-        (NPS2, "single-numa-node", TOPOLOGY, CLOSEST, "true", True),
-        (NPS2, "none", TOPOLOGY, "max-allowable-numa-nodes", "16", True),
-        (NPS2, "none", "topologyManagerScope", "", "pod", True),
-        (NPS2, "restricted", "topologyManagerScope", "", "pod", False),
-        (NPS2, "single-numa-node", CPU, SPREAD, "true", True),
-        (NPS2, "none", CPU, SPREAD, "true", False),
-        (FLAT, "none", CPU, SPREAD, "true", True),
-        (FLAT, "none", CPU, "full-pcpus-only", "true", True),
-        (NPS2, "none", CPU, "full-pcpus-only", "true", False),
-        (FLAT, "none", CPU, "distribute-cpus-across-cores", "true", True),
-    ],
+    ("machine", "policy", "idle", "setting"),
+    cases(__file__, "idle-settings.yaml", "machine", "policy", "idle", "set"),
 )
 def test_an_option_that_changes_nothing_is_named(
-    tmp_path: Path, machine: str, policy: str, field: str, option: str, value: str, idle: bool
+    tmp_path: Path, machine: str, policy: str, idle: bool, setting: str
 ) -> None:
+    name, _, value = setting.partition("=")
+    field, _, option = name.partition(".")
     given_option = {field: {option: value} if option else value}
     config = {"topologyManagerPolicy": policy, **ALPHA, **given_option}
-    arguments = given(tmp_path, BIG, machine=machine, config=config)
+    arguments = given(tmp_path, BIG, machine=MACHINES[machine], config=config)
     answer = mooring("plan", *arguments, "-o", "json")
     named = [one["subject"] for one in answer.document["findings"] if one["code"] == "MOOR-543"]
     assert (answer.code, named) == (0, [option or field] if idle else [])
@@ -253,20 +197,6 @@ def test_a_pod_and_a_container_are_named_with_or_without_the_namespace(name: str
     assert (found["namespace"], found["name"], found["container"]) == named
 
 
-@pytest.mark.parametrize(
-    ("name", "complaint"),
-    [
-        ("upf-0/db", "core/upf-0 has no container 'db'; it has mesh, forwarder"),
-        ("upf", "there is no pod 'upf'; did you mean core/upf-0, core/upf-1, core/upf-2"),
-        ("inferense", "there is no pod 'inferense'; did you mean ai/inference?"),
-        ("nobody/upf-0", "there is no pod 'nobody/upf-0'; did you mean core/upf-0?"),
-        ("MOOR-998", "MOOR-998: no such code"),
-    ],
-)
-def test_a_name_that_means_nothing_is_reported_with_what_could_be_meant(name: str, complaint: str) -> None:
-    assert mooring("explain", name, *PODS, *NODE, code=2).complaint.startswith(f"mooring: {complaint}")
-
-
 def test_a_name_that_means_several_pods_is_reported_with_all_of_them(tmp_path: Path) -> None:
     manifest = pods_file(tmp_path, ("a", "2"), ("b", "2"))
     answered = mooring("explain", "web", "-f", manifest, *NODE, code=2)
@@ -307,54 +237,16 @@ def test_every_code_of_a_pod_is_explained_by_its_page(code: str) -> None:
     assert mooring("explain", code).out == answered.document["text"]
 
 
-def test_a_code_has_no_picture() -> None:
-    assert mooring("explain", "MOOR-103", "-o", "svg").code == 2
-
-
 def test_the_beginning_of_a_code_lists_the_codes_with_their_titles() -> None:
     listed = [line.partition("  ") for line in mooring("explain", "MOOR-").out.splitlines()]
     assert [code for code, _, _ in listed] == all_codes()
     assert all(mooring("explain", code).out.startswith(f"# {code}: {title}\n") for code, _, title in listed[::20])
 
 
-@pytest.mark.parametrize("wrong", [("MOOR-9",), ("MOOR-1", "-o", "json")])
-def test_what_is_no_list_of_codes_is_bad_input(wrong: tuple[str, ...]) -> None:
-    assert mooring("explain", *wrong).code == 2
-
-
 # ``mooring explain REASON`` and ``mooring explain "MESSAGE"``: what is pasted from an event leads to the codes.
 
 
-PASTED = {
-    "Pod was rejected: Resources cannot be allocated with Topology locality": "TopologyAffinityError",
-    "Warning  TopologyAffinityError  12s  kubelet  Resources cannot be allocated with Topology locality": (
-        "TopologyAffinityError"
-    ),
-    "Allocate failed due to not enough cpus available to satisfy request: requested=8, available=2, which is "
-    "unexpected": "MOOR-101",
-    "Allocate failed due to [memorymanager] failed to find the extended preferred hint, which is unexpected": (
-        "MOOR-115"
-    ),
-    "Allocate failed due to requested number of devices unavailable for nvidia.com/gpu. Requested: 2, Available: 1, "
-    "which is unexpected": "MOOR-131",
-    "SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2": "MOOR-121",
-    "Node didn't have enough resource: cpu, requested: 4000, used: 2000, capacity: 5000": "MOOR-141",
-    "0/5 nodes are available: 2 Insufficient cpu, 3 node(s) had untolerated taint {a: b}.": "FailedScheduling",
-    "0/3 nodes are available:\n  3 mooring: no single NUMA node has enough free CPUs (MOOR-103)": "MOOR-103",
-    'pods "web" is forbidden: exceeded quota: q, requested: cpu=4, used: cpu=8, limited: cpu=10': "FailedCreate",
-    "kube-dns-1  0/3  Topology Affinity Error  0": "TopologyAffinityError",
-    '{"msg":"Failed to start ContainerManager","err":"could not restore state from checkpoint: configured policy '
-    '\\"static\\" differs from state checkpoint policy \\"none\\""}': "MOOR-305",
-    "start cpu manager error: [cpumanager] unable to determine reserved CPU resources for static policy": "MOOR-231",
-    "[memorymanager] the expected machine state is different from the real one": "MOOR-333",
-    "Pod Allocate failed due to device plugin GetPreferredAllocation rpc failed with err: rpc error: GPU is lost": (
-        "look at its log and its devices"
-    ),
-    "The node was low on resource: memory. Threshold quantity: 100Mi": "Evicted",
-}
-
-
-@pytest.mark.parametrize(("sentence", "leads_to"), PASTED.items())
+@pytest.mark.parametrize(("sentence", "leads_to"), cases(__file__, "pasted.yaml", "text", "leads"))
 def test_a_message_that_is_pasted_leads_to_its_meaning(sentence: str, leads_to: str) -> None:
     answered = mooring("explain", sentence)
     assert (answered.code, leads_to in answered.out) == (0, True), answered
@@ -385,22 +277,11 @@ def test_every_message_of_the_table_leads_to_its_own_reason() -> None:
             assert reasons()[page.code] == text, (reason, message)
 
 
-def test_a_sentence_without_a_known_reason_is_refused_in_one_line() -> None:
-    answered = mooring("explain", "it does not work", code=2)
-    assert answered.complaint.startswith("mooring: it does not work: no known reason is in this sentence; paste the")
-
-
 def test_the_name_of_a_pod_is_no_reason(tmp_path: Path) -> None:
     pods = (EXAMPLES / "pods.yaml").read_text(encoding="utf-8")
     file = tmp_path / "pods.yaml"
     file.write_text(pods.replace("timekeeper", "evicted"), encoding="utf-8")
     assert "## What it means" not in mooring("explain", "evicted", "-f", file, "--machine", "small-1s8").out
-
-
-def test_a_reason_has_neither_picture_nor_document() -> None:
-    for form in ("json", "svg"):
-        answered = mooring("explain", "OutOfcpu", "-o", form)
-        assert (answered.code, "a reason is text" in answered.err) == (2, True), answered
 
 
 # Pods of a cluster as kubectl prints them: rejected ones are the question, ended ones and those of others are not.

@@ -13,7 +13,8 @@ from typing import Any
 
 import click
 import pytest
-from tests.cli.command import NODE, PODS, SMALL, Answered, mooring
+from tests.cli.command import NODE, PODS, SMALL, Answered, mooring, typed
+from tests.values import cases
 
 from mooring.command.main import TRACEBACK, VERBS, cli
 from mooring.engine.core.errors import InputError
@@ -43,105 +44,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-USAGE = [
-    ("", "Usage: mooring"),
-    ("bogus", f"mooring: no such verb: 'bogus'; verbs are {', '.join(sorted(VERBS))}; see mooring --help"),
-    ("topo", "mooring: no such verb: 'topo'; did you mean 'topology'?; see mooring --help"),
-    (
-        "plan",
-        "mooring plan: missing option '-f' / '--filename'; manifests are given with -f FILE; see mooring plan --help",
-    ),
-    ("plan pod.yaml -f pod.yaml", "mooring plan: got unexpected extra argument (pod.yaml); manifests are given with"),
-    ("topology small-1s8", "mooring topology: got unexpected extra argument (small-1s8); a machine is given with"),
-    ("plan -f", "mooring plan: option '-f' requires an argument; see mooring plan --help"),
-    ("plan -f pod.yaml --qqq", "mooring plan: no such option '--qqq'; see mooring plan --help"),
-    (
-        "plan -f pod.yaml -o xml",
-        "mooring plan: invalid value for '-o' / '--output': 'xml' is not one of 'text', 'wide'",
-    ),
-    ("show --width 3", "mooring show: invalid value for '--width': 3 is not in the range 20<=x<=1000; see mooring sho"),
-    ("replay", "mooring replay: missing argument 'FILE...'; see mooring replay --help"),
-    # With a destination that cannot work, so that nothing is served where this is not refused.
-    (
-        "serve --export empty --period nan",
-        "mooring serve: invalid value for '--period': nan is not a number of seconds",
-    ),
-    (
-        "fleet size --cluster a -f b --group c --within nan",
-        "mooring fleet size: invalid value for '--within': nan is not a number",
-    ),
-    ("serve --export empty --period inf", "mooring serve: invalid value for '--period': inf is not in the range 0.2<="),
-]
-
-
-@pytest.mark.parametrize(("command", "line"), USAGE)
-def test_mistakes_of_usage_are_one_line_that_says_where_to_look(folder: Path, command: str, line: str) -> None:
-    assert folder.is_dir()
-    answered = mooring(*command.split(), code=2)
-    assert answered.err.startswith(line)
-    assert answered.err.count("\n") == (1 if command else answered.err.count("\n"))
-
-
-BAD_INPUT = [
-    ("plan -f nope.yaml", "nope.yaml: cannot be read: no such file or directory"),
-    ("plan -f empty", "empty: the folder holds no manifests"),
-    ("plan -f binary", "binary:"),
-    ("plan -f -", "standard input: nothing in it"),
-    ("plan -f - -f -", "standard input: -f: can be read only once; give all but one of them a file"),
-    ("plan -f - --active -", "standard input: -f and --active: can be read only once"),
-    ("plan -f pod.yaml --config - --active -", "standard input: --active and --config: can be read only once"),
-    ("plan -f pod.yaml -f pod.yaml", "pod.yaml: the pod default/web has the uid default_web, as has a pod in pod.yaml"),
-    ("plan -f pod.yaml --active pod.yaml", "-f: the pod default/web (uid default_web) is also given with --active"),
-    (
-        "plan -f kubelet.yaml",
-        "kubelet.yaml: there is no pod in the manifests, only 1 KubeletConfiguration; give pods or workloads with -f",
-    ),
-    ("plan -f pod.yaml --config pod.yaml", "pod.yaml: 'Pod' is not a configuration"),
-    (
-        "plan -f pod.yaml --config empty",
-        "empty: the folder holds no configuration; put .yaml, .yml, .json files there, or",
-    ),
-    ("plan -f pod.yaml --machine nope", "nope: unknown machine"),
-    ("plan -f pod.yaml --machine binary", "binary: is not a machine in any known format"),
-    ("plan -f pod.yaml --machine cores=0", "machine: cores: "),
-    (
-        "plan -f pod.yaml --state nope",
-        "nope: --state: no such directory; name a kubelet root directory or a copy of one",
-    ),
-    ("plan -f pod.yaml --state binary", "binary: --state: is no state file of a kubelet; give cpu_manager_state"),
-    ("plan -f pod.yaml --save-state binary", "binary: --save-state: is not a directory"),
-    ("plan -f pod.yaml --save-state binary/below", "binary/below: "),
-    ("plan -f pod.yaml --state empty --save-state empty", "empty: --save-state: is also the directory of --state"),
-    ("plan -f pod.yaml --to empty", "empty: --to: is a directory; name a file in it"),
-    ("plan -f pod.yaml --to nope/plan.txt", "nope/plan.txt: --to: no such directory: "),
-    ("show --to binary/x", "binary/x: --to: "),
-    ("serve --export nope/x", "nope/x: --export: no such directory: "),
-    ("serve --export empty", "empty: --export: is a directory; name a file in it"),
-    (
-        "topology --machine empty",
-        "empty: holds no machine: sys/devices/system/cpu is missing; name a folder or archive",
-    ),
-    ("topology --machine pod.yaml", "pod.yaml: this is a pod, not a machine; mooring plan takes it with -f"),
-    ("topology --machine kubelet.yaml", "kubelet.yaml: this is a kubelet's configuration, not a machine; mooring plan"),
-    ("replay pod.yaml --machines pod.yaml", "pod.yaml: this is a pod, not a machine; mooring plan takes it with -f"),
-    ("resize --cpu 2", "POD: there is no pod to resize; give pods with -f or --active"),
-    ("topology --machine binary -o machineinfo", "binary: is not a machine in any known format"),
-    ("replay nope.jsonl", "nope.jsonl: cannot be read: no such file or directory"),
-    ("replay empty", "empty: has no recordings"),
-    ("replay binary", "binary:1:1: "),
-    ("replay pod.yaml --machines nope", "nope: cannot be read: no such file or directory; check the path and its perm"),
-    ("replay pod.yaml", "pod.yaml: pod: machine: is missing; name a machine of a file that is given with --machines"),
-]
-
-
-@pytest.mark.parametrize(("command", "line"), BAD_INPUT)
-def test_bad_input_is_one_line_with_the_place_and_what_is_wrong(folder: Path, command: str, line: str) -> None:
+@pytest.mark.parametrize(("says", "asked"), cases(__file__, "refused-commands.yaml", "says", "asked"))
+def test_what_cannot_be_answered_is_one_line_that_says_why(folder: Path, says: str, asked: str) -> None:
     before = sorted(folder.rglob("*"))
-    words = command.split()
-    answered = mooring(*words, *(() if "--machine" in words or words[0] == "replay" else SMALL), code=2)
-    assert answered.out == ""
-    assert answered.complaint.startswith(f"mooring: {line}")
+    assert says in mooring(*typed(asked), code=2).complaint
     assert sorted(folder.rglob("*")) == before
+
+
+def test_without_a_verb_that_there_is_all_are_listed() -> None:
+    assert mooring(code=2).err.startswith("Usage: mooring")
+    verbs = f"verbs are {', '.join(sorted(VERBS))}"
+    assert mooring("bogus", code=2).complaint == f"mooring: no such verb: 'bogus'; {verbs}; see mooring --help"
 
 
 def test_closed_standard_input_is_bad_input(folder: Path) -> None:
@@ -310,7 +223,6 @@ def test_a_plan_can_stop_at_a_crash(tmp_path: Path) -> None:
 # Large questions are answered within an amount of memory and of CPU time that grows with the pods and no faster.
 
 
-GB = 2**30
 POLICIES = {
     "maxPods": 200_000,
     "cpuManagerPolicy": "static",
@@ -354,6 +266,26 @@ def _pods(count: int, name: str, resources: Mapping[str, object]) -> list[dict[s
     ]
 
 
+def _running(count: int) -> list[dict[str, Any]]:
+    """Return nodes with twenty pods each, as kubectl prints them."""
+    amounts = {"cpu": "256", "memory": "500Gi", "pods": "100"}
+    nodes = [
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": f"node-{number}", "labels": {"node.kubernetes.io/instance-type": "large"}},
+            "status": {"capacity": amounts, "allocatable": amounts},
+        }
+        for number in range(count // 20)
+    ]
+    pods = _pods(len(nodes) * 20, "web", SMALL_LIMITS)
+    for number, pod in enumerate(pods):
+        pod["metadata"]["uid"] = str(number)
+        pod["spec"]["nodeName"] = f"node-{number // 20}"
+        pod["status"] = {"phase": "Running"}
+    return [*nodes, *pods]
+
+
 def _written(folder: Path, count: int) -> dict[str, str]:
     """Write what the verbs are asked about, and return the names of the files."""
     steps: list[dict[str, Any]] = [{"admit": pod} for pod in _pods(count, "web", SMALL_LIMITS)]
@@ -369,7 +301,12 @@ def _written(folder: Path, count: int) -> dict[str, str]:
         "CONFIG": kubelet,
         "CLUSTER": CLUSTER,
         "SCENARIO": {"id": "large", "machine": NODE[1], "kubelet": POLICIES, "steps": steps},
+        "RUNNING": {"apiVersion": "v1", "kind": "List", "items": _running(count)},
     }
+    cpu = folder / "sys/devices/system/cpu/cpu0/topology/core_id"
+    cpu.parent.mkdir(parents=True)
+    for file in (cpu, cpu.parents[2] / "online"):
+        file.write_text("0\n", encoding="ascii")
     for name, document in documents.items():
         (folder / f"{name}.json").write_text(json.dumps(document), encoding="utf-8")
     return {name: str(folder / f"{name}.json") for name in documents} | {"STATE": str(folder)}
@@ -377,38 +314,21 @@ def _written(folder: Path, count: int) -> dict[str, str]:
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("words", "count", "memory", "seconds"),
-    [
-        ("plan -f PODS", 100_000, GB, 600),
-        ("plan -o json -f PODS", 100_000, GB, 600),
-        ("show -o resources -f PODS", 2_000, GB, 120),
-        ("plan -f REFUSED", 5_000, GB // 2, 300),
-        ("plan -o json -f REFUSED", 5_000, GB // 2, 300),
-        ("plan -o json -f PINNED --config PINNING", 3_000, GB // 2, 120),
-        ("plan -o html -f PODS", 8_000, GB, 60),
-        ("whatif -o json --set topologyManagerPolicy=restricted -f PINNED --config PINNING", 1_500, GB // 2, 60),
-        ("explain -f PODS web-000000", 10_000, GB, 120),
-        ("whatif --set topologyManagerPolicy=restricted -f PODS", 5_000, GB, 120),
-        ("capacity --active PODS -f ONE", 2_000, GB, 120),
-        ("compare --all-options -f PODS", 1_000, GB // 2, 120),
-        ("upgrade --kubelet-version 1.34 -f PODS", 2_000, GB, 120),
-        ("doctor --state STATE --active REFUSED", 1_000, GB, 120),
-        ("replay -o jsonl SCENARIO", 4_000, GB, 120),
-        ("fleet simulate --cluster CLUSTER -f PODS", 1_000, GB, 120),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
+    ("count", "memory", "seconds", "asked"),
+    cases(__file__, "large-questions.yaml", "pods", "megabytes", "seconds", "asked"),
 )
-def test_a_verb_keeps_within_memory_and_time(words: str, count: int, memory: int, seconds: int, tmp_path: Path) -> None:
+def test_a_verb_keeps_within_memory_and_time(asked: str, count: int, memory: int, seconds: int, tmp_path: Path) -> None:
     found = _written(tmp_path, count)
-    config = () if "--config" in words else ("--config", found["CONFIG"])
-    node = () if words.startswith(("replay", "fleet")) else (*NODE[:2], *config)
-    arguments = [*(found.get(word, word) for word in words.split()), *node]
-    if "STATE" in words:
+    config = () if "--config" in asked else ("--config", found["CONFIG"])
+    node = () if asked.startswith(("replay", "fleet", "collect")) else (*NODE[:2], *config)
+    found["large:MACHINE"] = f"node.kubernetes.io/instance-type=large:{NODE[1]}"
+    arguments = [*(found.get(word, word) for word in asked.split()), *node]
+    if "--state" in asked:
         # What runs already, and has CPUs.
         mooring("plan", "-f", found["REFUSED"], *node, "--save-state", str(tmp_path), "--to", "/dev/null")
 
     def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+        resource.setrlimit(resource.RLIMIT_AS, (memory * 2**20, memory * 2**20))
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
 
     command = [sys.executable, "-m", "mooring", *arguments]
@@ -462,31 +382,6 @@ def test_an_empty_value_is_refused_with_its_option(command: click.Command, asked
     else:
         assert isinstance(refused.value, click.BadParameter)
         assert refused.value.param is asked
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("plan", *PODS, "--machine", ""),
-        ("plan", *PODS, *NODE, "-f", ""),
-        ("plan", *PODS, "--machine=", "--strict"),
-        ("plan", *PODS, *SMALL, "--save-state", " "),
-    ],
-)
-def test_a_refusal_is_one_line(words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    answered = mooring(*words, code=2)
-    assert answered.err.endswith(": is empty; give it a value\n" if "-f" in words[3:] else ", or leave it out\n")
-    assert answered.err.count("\n") == 1
-
-
-@pytest.mark.parametrize("versions", [("1.33,",), ("1.33,,1.34",), (",",), ("1.33", "1.34,")])
-def test_an_empty_release_is_not_the_newest(versions: tuple[str, ...]) -> None:
-    given = [word for version in versions for word in ("--kubelet-version", version)]
-    answered = mooring("compare", *PODS, *NODE, *given, code=2)
-    assert answered.complaint == (
-        f"mooring: --kubelet-version: '{','.join(versions)}' names an empty release; name releases such as 1.34,1.37"
-    )
 
 
 # ``--strict`` refuses the unknown fields that are a warning without it.

@@ -11,54 +11,19 @@ from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
-from tests.cli.command import AI, EXAMPLES, NODE, PODS, ROOT, SMALL, mooring
-
-GOLDEN = Path(__file__).parent / "golden"
-MEMORY = (*NODE[:2], "--config", str(GOLDEN / "memory.yaml"))
-RESIZING = (*NODE[:2], "--config", str(EXAMPLES / "resizing-kubelet.yaml"))
-TEXTS: dict[str, tuple[tuple[str, ...], int, int]] = {
-    "plan-60": (("plan", *PODS, *NODE), 60, 1),
-    "plan-80": (("plan", *PODS, *NODE), 80, 1),
-    "plan-200": (("plan", *PODS, *NODE), 200, 1),
-    "plan-wide": (("plan", *PODS, *NODE, "-o", "wide"), 80, 1),
-    "plan-none": (("plan", *PODS, *SMALL), 80, 1),
-    "plan-refused": (("plan", *PODS, *NODE[:2], "--config", str(GOLDEN / "refused.yaml")), 80, 1),
-    "plan-memory": (("plan", "-f", str(GOLDEN / "memory-pods.yaml"), *MEMORY), 100, 1),
-    "plan-crash": (("plan", "-f", str(GOLDEN / "crash-pods.yaml"), *MEMORY), 80, 1),
-    "show-100": (("show", *PODS, *NODE), 100, 1),
-    "show-refused": (("show", *PODS, *SMALL, "--config", str(GOLDEN / "refused.yaml")), 80, 1),
-    "topology-80": (("topology", "--machine", "xeonmax-9460-2s-snc4-flat"), 80, 0),
-    "topology-60": (("topology", "--machine", "i7-1370p"), 60, 0),
-    "topology-numa": (("topology", "--machine", "epyc-7763-2s-nps4"), 60, 0),
-    "replay": (("replay", str(GOLDEN / "scenario.yaml")), 100, 0),
-    "resize-80": (("resize", "core/upf-0/forwarder", "--cpu", "20", *PODS, *RESIZING), 80, 0),
-    "resize-wide": (("resize", "core/upf-0/forwarder", "--cpu", "22", *PODS, *RESIZING, "-o", "wide"), 120, 0),
-    "resize-refused": (("resize", "core/upf-0/forwarder", "--cpu", "40", *PODS, *RESIZING), 60, 1),
-    "explain-60": (("explain", "hpc/solver", *PODS, *NODE), 60, 1),
-    "explain-80": (("explain", *PODS, *NODE), 80, 1),
-    "explain-wordy": (("explain", "upf-0/forwarder", *PODS, *NODE, "-v"), 120, 0),
-    "explain-devices": (("explain", "finetune", *AI, "-v"), 100, 1),
-    "explain-partition": (("explain", "gateway", *AI), 100, 0),
-    "explain-shared": (("explain", "logs", *PODS, *NODE), 80, 0),
-    "explain-refused": (
-        ("explain", "solver", *PODS, *NODE[:2], "--config", str(GOLDEN / "refused.yaml"), "--nearest", "0"),
-        80,
-        1,
-    ),
-    "explain-code": (("explain", "MOOR-103"), 80, 0),
-    "help-explain": (("explain", "--help"), 100, 0),
-    "help": (("--help",), 100, 0),
-    "help-plan": (("plan", "--help"), 100, 0),
-}
-"""Name -> command, columns, exit code."""
+from tests.cli.command import GOLDEN, NODE, PODS, ROOT, mooring, typed
+from tests.values import cases
 
 
-@pytest.mark.parametrize("name", TEXTS)
-def test_the_text_is_the_agreed_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    command, columns, code = TEXTS[name]
+@pytest.mark.parametrize(
+    ("asked", "columns", "code", "name"), cases(__file__, "agreed-texts.yaml", "asked", "columns", "code", "name")
+)
+def test_the_text_is_the_agreed_one(
+    asked: str, columns: int, code: int, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # Printed commands repeat the paths as they were typed.
     monkeypatch.chdir(ROOT)
-    answered = mooring(*(word.removeprefix(f"{ROOT}/") for word in command), columns=columns)
+    answered = mooring(*(word.removeprefix(f"{ROOT}/") for word in typed(asked)), columns=columns)
     file = GOLDEN / f"{name}.txt"
     told = answered.out + "".join(f"[standard error] {line}\n" for line in answered.err.splitlines())
     if os.environ.get("MOORING_GOLDEN") == "write":
@@ -67,28 +32,10 @@ def test_the_text_is_the_agreed_one(name: str, monkeypatch: pytest.MonkeyPatch) 
     assert answered.code == code
 
 
-EXAMPLE = (*PODS, *NODE)
-NARROWEST: list[tuple[tuple[str, ...], int]] = [
-    (("plan", *EXAMPLE), 50),
-    (("show", *EXAMPLE), 50),
-    (("topology", *NODE[:2]), 60),
-    (("explain", "core/upf-0", *EXAMPLE, "-v", "--nearest", "0"), 40),
-    (("explain", "ai/inference", *EXAMPLE, "-v", "--nearest", "0"), 40),
-    (("whatif", "hpc/solver", *EXAMPLE), 40),
-    (("whatif", "--set", "topologyManagerPolicy=restricted", *EXAMPLE), 40),
-    (("whatif", "--move", "upf-0=inference", *EXAMPLE), 40),
-    (("compare", *EXAMPLE, "--vary", "topology-policy", "--no-group"), 60),
-    (("capacity", "data/database", *EXAMPLE), 60),
-]
-"""Commands with the columns that their figures need."""
-
-
 @pytest.mark.parametrize("columns", [40, 60, 80, 120, 200])
-@pytest.mark.parametrize(
-    ("command", "least"), NARROWEST, ids=lambda one: one[0] if isinstance(one, tuple) else str(one)
-)
-def test_no_line_is_wider_than_the_terminal(command: tuple[str, ...], least: int, columns: int) -> None:
-    lines = mooring(*command, columns=columns).out.splitlines()
+@pytest.mark.parametrize(("least", "asked"), cases(__file__, "narrowest.yaml", "columns", "asked"))
+def test_no_line_is_wider_than_the_terminal(least: int, asked: str, columns: int) -> None:
+    lines = mooring(*typed(asked), columns=columns).out.splitlines()
     # The options of printed commands are not broken.
     told = (line for line in lines if not line.lstrip().startswith("-"))
     assert max(cell_len(line) for line in told) <= max(columns, least)

@@ -78,18 +78,6 @@ def test_a_picture_tells_broken_from_offline(inputs: list[str], form: str) -> No
     assert "default/db/main has CPUs 1-3, of which CPU 2 is offline" in " ".join(result.out.split())
 
 
-@pytest.mark.parametrize(
-    ("cpus", "message"),
-    [
-        ("2,", "--offline: '2,' is not a list of CPUs; write for example 2-3,7"),
-        ("-1", "--offline: '-1' is not a list of CPUs; write for example 2-3,7"),
-        ("77", "--offline: the machine has no CPU 77; it has 0-15"),
-    ],
-)
-def test_a_wrong_list_is_bad_input(inputs: list[str], new: list[str], cpus: str, message: str) -> None:
-    assert message in mooring("plan", *new, *inputs, "--offline", cpus, code=2).err
-
-
 @pytest.mark.parametrize("verb", ["whatif", "explain"])
 def test_a_proposed_change_works_on_the_cpus_that_are_left(verb: str, tmp_path: Path, new: list[str]) -> None:
     (tmp_path / "config.yaml").write_text(KUBELET + EXTENSION)
@@ -121,11 +109,6 @@ def test_without_the_extension_the_kubelet_starts_without_these_cpus(stock: list
     assert "offline" not in answered.document
     drawn = mooring("show", *stock, "--offline", "2,5,12")
     assert "note[MOOR-517]: CPUs 2,5,12: offline before the kubelet starts" in drawn.err
-
-
-@pytest.mark.parametrize(("cpus", "problem"), [("99", "the machine has no CPU 99"), ("0-15", "no CPU would be left")])
-def test_cpus_that_cannot_be_offline_are_refused(stock: list[str], cpus: str, problem: str) -> None:
-    assert f"--offline: {problem}" in mooring("plan", *stock, "--offline", cpus, code=2).err
 
 
 # Programs that name CPUs themselves: what the container gets instead is said, with a code.

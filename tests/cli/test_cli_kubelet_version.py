@@ -61,22 +61,6 @@ def test_pictures_name_the_release(form: str, asked: tuple[str | Path, ...]) -> 
     assert "kubelet v1.31.14 would not start" in mooring("show", *asked, "--kubelet-version", "1.31").out
 
 
-@pytest.mark.parametrize(
-    ("version", "told"),
-    [
-        (
-            "1.30",
-            "older than all known releases (1.31, 1.32, 1.33, 1.34, 1.35, 1.36, 1.37, 1.38); add --nearest-release",
-        ),
-        ("nonsense", "'nonsense' is not a kubelet version"),
-    ],
-)
-def test_what_is_no_known_release_is_one_line(version: str, told: str, asked: tuple[str | Path, ...]) -> None:
-    answered = mooring("plan", *asked, "--kubelet-version", version)
-    assert (answered.code, len(answered.err.splitlines())) == (2, 1)
-    assert told in answered.err
-
-
 def test_the_archive_names_the_release_and_the_option_wins(tmp_path: Path) -> None:
     root, archive = make_root(tmp_path / "root"), tmp_path / "old.tar.gz"
     mooring("collect", "--root", root, "--no-kubectl", "--kubelet-version", "v1.36.3-eks-1", "--to", archive)

@@ -142,23 +142,6 @@ def test_kubelet_that_would_not_start_is_a_no(config: str) -> None:
     assert refused.out.startswith("The kubelet would not start: ")
 
 
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [
-        (["--heartbeat", "soon"], "--heartbeat: 'soon' is not a duration"),
-        (["--heartbeat", "1ms"], "--heartbeat: must be between 1s and 24h"),
-        (["--metrics-address", "nowhere"], "--metrics-address: 'nowhere' is not an address"),
-        (["--kubeconfig", "nowhere.yaml"], "nowhere.yaml: is not a usable kubeconfig"),
-        ([], "kubeconfig: no access to the API server is configured"),
-        (["--pod-resources", "s.sock", "--active", "pods.yaml"], "--active: describes a node"),
-        (["--pod-resources", "s.sock", "--state", "nowhere"], "nowhere: --state: no such directory"),
-    ],
-    ids=["words", "short", "address", "kubeconfig", "no-kubeconfig", "both", "state"],
-)
-def test_mistake_is_one_line(config: str, more: list[str], words: str) -> None:
-    assert words in mooring(*described(config, *more), code=2).err
-
-
 def test_kubelet_that_is_away_is_one_line(config: str, tmp_path: Path) -> None:
     answered = mooring(
         *described(config, "--dry-run", "--state", str(tmp_path), "--pod-resources", str(tmp_path / "s.sock")), code=2
@@ -176,6 +159,31 @@ def test_a_kubelet_of_an_unknown_release_is_a_warning(config: str, tmp_path: Pat
     talos.write_text("version: v1alpha1\nmachine: {kubelet: {image: 'kubelet:v1.98.0'}}\n", encoding="utf-8")
     named = mooring(*described(str(talos), "--dry-run", "--state", str(tmp_path), "--pod-resources", socket_file))
     assert "warning[MOOR-580]: kubelet v1.98.0: is newer than " in named.err
+
+
+@pytest.mark.parametrize(
+    ("status", "content", "is_told"),
+    [
+        (200, {"status": {"nodeInfo": {"kubeletVersion": "v1.99.2+k3s1"}}}, True),
+        (200, {"status": {}}, False),
+        (200, {"status": {"nodeInfo": {"kubeletVersion": 7}}}, False),
+        (200, [], False),
+        *((status, {}, False) for status in (403, 404, 500)),
+    ],
+)
+def test_the_node_object_names_the_release_of_its_kubelet_where_it_can_be_read(
+    status: int, content: object, is_told: bool, config: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reply(_injector: FaultInjector, request: Any) -> tuple[int, Any]:
+        return (status, content) if request.path == "/api/v1/nodes/node-1" else (200, {"items": []})
+
+    monkeypatch.setattr("tests.agent.pods.fault_injector.reply", reply)
+    with FaultInjector(node="node-1") as cluster:
+        words = ["--kubeconfig", str(cluster.kubeconfig(tmp_path / "kubeconfig")), "--state", str(tmp_path)]
+        words += ["--pod-resources", str(tmp_path / "none.sock")]
+        answered = mooring(*described(config, "--once", *words), code=2)
+    assert ("warning[MOOR-580]: kubelet v1.99.2+k3s1: is newer than " in answered.err) is is_told
+    assert ("MOOR-580" in answered.err) is is_told
 
 
 @pytest.mark.parametrize("more", [(), ("--dry-run", "--state", ".", "--pod-resources", "s.sock")])
@@ -381,8 +389,3 @@ def test_a_kubelet_that_does_not_start_is_reported_in_the_report(tmp_path: Path)
     answered = mooring("plan", *PODS, "--machine", "small-1s8", "--config", config, "-o", "html", code=1)
     assert "The kubelet would not start. " in answered.out
     assert "not asked" in answered.out
-
-
-def test_a_folder_as_destination_is_bad_input(tmp_path: Path) -> None:
-    answered = mooring("show", "--machine", "small-1s8", "-o", "html", "--to", tmp_path, code=2)
-    assert "is a directory" in answered.complaint

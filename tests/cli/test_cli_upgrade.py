@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.command import EXAMPLES, NODE, PODS, mooring
+from tests.cli.command import NODE, PODS, mooring
 from tests.releases.flipped import OF_BOTH, PREVIEW, machines, recorded
 
 from mooring.answers.base.scenario import replay_scenario
@@ -138,16 +138,6 @@ def test_releases_that_are_not_known_are_named_with_their_option(tmp_path: Path)
         assert empty == f"mooring: {called}: is empty; give it a value, or leave it out"
         nonsense = mooring("upgrade", *node(tmp_path), *typed, "nonsense")
         assert (nonsense.code, nonsense.complaint.startswith(f"mooring: {name}: 'nonsense' is not")) == (2, True)
-
-
-def test_what_cannot_be_answered_is_one_line(tmp_path: Path) -> None:
-    config = ("--config", EXAMPLES / "kubelet.yaml")
-    unknown = mooring("upgrade", *PODS, "--machine", "epyc-7763-2s-nps4", *config)
-    assert (unknown.code, "--kubelet-version: is missing" in unknown.complaint) == (2, True)
-    assert mooring("upgrade", "--kubelet-version", "1.12", *PODS, *NODE).code == 2
-    assert mooring("upgrade", "--kubelet-version", "1.34", "2", *PODS, *NODE).code == 2
-    several = ("upgrade", "-f", GOLDEN / "cluster.yaml", *NODE, "--save-state", tmp_path)
-    assert (mooring(*several).code, list(tmp_path.iterdir())) == (2, [])
 
 
 def test_a_flag_that_the_new_release_lacks_stops_it_and_is_to_be_removed_from_its_file(tmp_path: Path) -> None:

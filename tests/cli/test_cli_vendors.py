@@ -128,7 +128,7 @@ def test_a_flag_that_the_release_lacks_ends_the_kubelet_in_any_file(name: str, p
 
 def test_a_flag_that_no_kubelet_has_is_not_only_a_warning(pods: str, tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
-    file.write_text("kubelet-arg: [cpu-manager=true, cpu-manager-policy=static, reserved-cpus=0-3]\n")
+    file.write_text("kubelet-arg: [cpu-manager=true, cpus=0, cpu-manager-policy=static, reserved-cpus=0-3]\n")
     answered = mooring("plan", "-f", pods, *MACHINE, "--config", file, "-o", "json")
     found = answered.document
     assert (answered.code, found["startError"]) == (1, "failed to parse kubelet flag: unknown flag: --cpu-manager")

@@ -103,40 +103,6 @@ def test_no_change_found_is_a_no(tmp_path: Path) -> None:
     assert "No small change was found" in mooring("whatif", "-f", tmp_path / "huge.json", *NODE, code=1).out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (("nobody",), "mooring: there is no pod 'nobody'; there are core/upf-0"),
-        (("solvr",), "mooring: there is no pod 'solvr'; did you mean hpc/solver?"),
-        (("upf-*",), "mooring: 'upf-*' means 3 pods: core/upf-0, core/upf-1, core/upf-2; name one of them"),
-        ((SOLVER, *RESTRICTED, "-o", "svg"), "mooring whatif: -o svg draws the node after a change: give one, without"),
-        ((*RESTRICTED, "--limit", "3"), "mooring whatif: --limit is for changes that are searched: give POD"),
-        (("-o", "svg"), "mooring whatif: -o svg draws the node after a change: give one"),
-        (("--ask", "inference:cpu=2"), "--ask: ai/inference has several containers; name one of load-model, server"),
-        (("--ask", "solver/rang:cpu=2"), "--ask: hpc/solver has no container 'rang'; it has rank"),
-        (("--ask", "solver:cpus=2"), "--ask: hpc/solver: limits.cpus: is not a container resource; did you mean cpu?"),
-        (("--ask", "solver:cpu=-2"), "--ask: hpc/solver: limits.cpu: must not be negative, but is -2"),
-        (("--set", "policy=none"), "--set: 'policy' cannot be set; "),
-        (("--remove", "solver", "--move", "solver"), "what becomes of hpc/solver is changed twice"),
-        (("--first", "solver=nobody"), "--first: there is no pod 'nobody'"),
-        (
-            ("--device", "vendor.example/gpu=0"),
-            "--device: no devices of vendor.example/gpu are declared; declared are none",
-        ),
-        (("--limit", "0"), "'--limit': 0 is not in the range"),
-    ],
-)
-def test_bad_input_is_reported_in_one_line(arguments: tuple[str, ...], complaint: str) -> None:
-    answer = mooring("whatif", *arguments, *PODS, *NODE, code=2)
-    assert complaint in answer.complaint
-    assert answer.out == ""
-
-
-def test_a_question_without_pods_has_no_answer() -> None:
-    answer = mooring("whatif", *NODE, code=2)
-    assert answer.complaint == "mooring: there is no pod to evaluate; give pods with -f, --active or --node"
-
-
 EIGHT = "sockets=2 numa=8 cores=128 threads=2 memory=2048Gi"
 GPUS = """
 kind: KubeletConfiguration
@@ -177,7 +143,6 @@ def test_two_requests_are_changed_together_where_neither_helps_alone(tmp_path: P
 
 
 RESIZING = (*NODE[:2], "--config", str(EXAMPLES / "resizing-kubelet.yaml"))
-POD = "core/upf-0/forwarder"
 SIXTEEN = "sockets=1 cores=16 threads=1 memory=16Gi"
 KUBELET = """\
 apiVersion: kubelet.config.k8s.io/v1beta1
@@ -254,25 +219,6 @@ def test_nothing_is_written(tmp_path: Path) -> None:
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     mooring("resize", "web", "--cpu", "3", *inputs)
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ((POD,), "--cpu N"),
-        ((POD, "--cpu", "x"), "--cpu"),
-        ((POD, "--cpu", "0"), "--cpu"),
-        (("nobody", "--cpu", "2"), "there is no pod 'nobody';"),
-        (("core/upf-0", "--cpu", "2"), "--cpu forwarder=AMOUNT"),
-        (("core/upf-0", "--cpu", "nobody=2"), "has no container 'nobody'"),
-        ((POD, "--cpu", "2", "--cpu", "3"), "given twice"),
-        ((POD, "--cpu", "mesh=2"), "names container mesh, but POD names forwarder; write POD without /forwarder"),
-        (("--cpu", "2"), "mooring: POD: is missing, and there are 11 pods; name one of them, such as core/upf-0"),
-    ],
-    ids=["nothing", "no amount", "zero", "no pod", "which container", "no container", "twice", "another", "which pod"],
-)
-def test_bad_input_is_one_line(arguments: tuple[str, ...], words: str) -> None:
-    assert words in mooring("resize", *arguments, *PODS, *RESIZING, code=2).complaint
 
 
 OF_THE_WHOLE_POD = """\

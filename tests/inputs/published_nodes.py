@@ -16,7 +16,8 @@ from hashlib import sha256
 from random import Random
 from typing import Any
 
-from mooring.cluster.extender.deciding import Decider, PossibleNodes
+from mooring.cluster.extender.deciding import Decider
+from mooring.cluster.extender.possible_nodes import PossibleNodes
 from mooring.engine.checkpoint.checksum import data_checksum
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.devicemanager.state import Device, DeviceState

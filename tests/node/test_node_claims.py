@@ -74,7 +74,7 @@ def test_shares_of_one_claim_are_apart() -> None:
     node, _ = claim(fresh(), Claim("u1", "shop", "cpus", shares))
     held = claim_of(node.cpu, "u1")
     assert held is not None
-    assert [(one.request, list_text(one.cpus)) for one in held.shares] == [("a", "4,12"), ("b", "5,13")]
+    assert [(request, list_text(cpus)) for (_, request), cpus in held.shares.items()] == [("a", "4,12"), ("b", "5,13")]
     assert cpus_of(node) == "4-5,12-13"
 
 
@@ -169,7 +169,7 @@ def test_a_restart_from_the_files_keeps_claims_with_their_names() -> None:
     assert claim_of(node.cpu, "u1") == claim_of(kubelet.node.cpu, "u1")
     held = claim_of(node.cpu, "u1")
     assert held is not None
-    assert (held.namespace, held.name, held.shares[0].device) == ("shop", "cpus", "numa1")
+    assert (held.namespace, held.name, [device for device, _ in held.shares]) == ("shop", "cpus", ["numa1"])
     assert again.release("u1").node.cpu == replace(start.node.cpu)
 
 
@@ -229,9 +229,8 @@ class PodsAndClaims(RuleBasedStateMachine):
             assert self.kubelet.node is before.node
             return
         self.claims[uid] = taken
-        by_key = {(one.device, one.request): one for one in taken.shares}
         for share in made:
-            held = by_key[share.device, share.request].cpus
+            held = taken.shares[share.device, share.request]
             assert held.bit_count() == share.count
             assert not held & ~share.within
             assert not held & ~claimable(before.node)
@@ -266,9 +265,9 @@ class PodsAndClaims(RuleBasedStateMachine):
         assert policy is not None
         claimed = 0
         for one in self.claims.values():
-            for share in one.shares:
-                assert not share.cpus & claimed
-                claimed |= share.cpus
+            for cpus in one.shares.values():
+                assert not cpus & claimed
+                claimed |= cpus
         pods = reduce(
             or_,
             (

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import astuple, replace
+from typing import Any
 
 import pytest
 from tests.cpumanager.pods import container, guaranteed
@@ -21,7 +22,6 @@ from mooring.engine.core.config import (
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
 from mooring.engine.core.quantity import Quantity
-from mooring.engine.devicemanager.facts import DeviceHintsAsked
 from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.extensions.device_alignment import ANNOTATION, alignment_of, check_annotation, held_hints
 from mooring.engine.node import Decision, Node
@@ -108,10 +108,10 @@ def test_in_pod_scope_the_devices_of_all_containers_tie_all_of_them() -> None:
 
 def test_a_device_near_several_nodes_is_a_hint_for_each_way_to_touch_it() -> None:
     state = DeviceState().holding("u", {"c": {GPU: (Device("g0", (0, 1)), Device("g1", (1,)))}})
-    told: list[object] = []
+    told: list[Any] = []
     hints = held_hints(ALL, state, (0, 1), guaranteed("u", container("c", "1")), "c", told.append)
     assert hints == {GPU: Hints(preferred=(NUMAMask(0b10),), others=(NUMAMask(0b11),))}
-    assert told == [DeviceHintsAsked("u", "c", GPU, 2, {"g0": NUMAMask(0b11), "g1": NUMAMask(0b10)}, 2, follows=True)]
+    assert [astuple(one) for one in told] == [("u", "c", GPU, 2, {"g0": 0b11, "g1": 0b10}, 2, True)]
 
 
 def test_a_device_can_be_held_by_two_containers_and_by_two_pods() -> None:

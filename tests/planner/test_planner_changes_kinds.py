@@ -14,8 +14,8 @@ from tests.laws.strategies_whole_node import Hardware, configurations, hardware,
 from tests.planner.change_questions import guaranteed
 from tests.plans import refused_plan
 
-from mooring.answers.base.changes.change import Cost, PlannedChange, PodRef, applied, sentence
-from mooring.answers.base.changes.configuration import ConfigField, FreshState, Guarantee, config_field
+from mooring.answers.base.changes.change import Cost, PodRef, applied, sentence
+from mooring.answers.base.changes.configuration import ConfigField, FreshState, Guarantee
 from mooring.answers.base.changes.nearest import (
     alignment_words,
     given_up_words,
@@ -201,64 +201,6 @@ def test_a_running_pod_that_is_refused_gets_proposals_that_disturb_no_start() ->
 
 
 QUESTION = replace(asked([guaranteed("a", 1), guaranteed("b", 1)], gpu=(0,)), active=(guaranteed("runs", 1),))
-
-
-@pytest.mark.parametrize(
-    ("given", "text"),
-    [
-        (["--ask a:cpu=2", "--ask default/a/app:cpu=3"], "cpu of default/a/app is changed twice"),
-        (["--set topologyManagerScope=pod", "--set topologyManagerScope=container"], "topologyManagerScope is chan"),
-        (["--remove a", "--move a"], "what becomes of default/a is changed twice"),
-        (["--remove b=a"], "default/b is not admitted yet when default/a is asked; swap the two"),
-        (["--remove a=runs"], "default/runs is not asked: it runs already, or was removed; name a pod of -f"),
-        (["--remove a", "--remove runs=a"], "default/a is not asked: it runs already, or was removed"),
-        (["--first runs"], "default/runs is not asked"),
-        (["--first a=a"], "default/a cannot come before itself"),
-        (["--device other.example/x=0"], "no devices of other.example/x are declared"),
-        ([f"--device {GPU}=7"], "has no NUMA node 7; it has 0, 1"),
-        (["--ask a:hugepages-2Mi=3Mi"], "is not a whole number of 2Mi pages"),
-    ],
-)
-def test_changes_that_cannot_be_made_are_reported_in_one_line(given: list[str], text: str) -> None:
-    changes: list[PlannedChange] = []
-    for words in given:
-        option, value = words.split(" ")
-        changes += understood(QUESTION, option, value)
-    with pytest.raises(InputError) as caught:
-        applied(QUESTION, changes)
-    assert text in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "text"),
-    [
-        ("--ask", "a", "--ask: 'a' is incomplete; write POD[/CONTAINER]:RESOURCE=AMOUNT"),
-        ("--ask", "a=2", "--ask: 'a=2' is incomplete"),
-        ("--ask", "a/web:cpu=2", "--ask: default/a has no container 'web'; it has app"),
-        ("--ask", "nobody:cpu=2", "--ask: there is no pod 'nobody'; there are default/runs, default/a, default/b"),
-        ("--ask", "run:cpu=2", "--ask: there is no pod 'run'; did you mean default/runs?"),
-        ("--ask", "a:cpu=many", "--ask: cpu: 'many' is not a quantity"),
-        ("--set", "topologyManagerScop=pod", "--set: 'topologyManagerScop' cannot be set; did you mean topologyMana"),
-        ("--set", "full-pcpus-only=true", "did you mean cpuManagerPolicyOptions.full-pcpus-only?"),
-        ("--set", "maxPods=3", "--set: 'maxPods' cannot be set"),
-        ("--set", "cpuManagerPolicyOptions.full-pcpu=true", "there is no option 'full-pcpu'; did you mean full-pcpus"),
-        ("--set", "featureGates.Nothing=true", "there is no feature gate 'Nothing'"),
-        ("--set", "featureGates.MemoryQoS=1", "--set: featureGates.MemoryQoS: '1' is neither true nor false"),
-        ("--remove", "a=", "--remove: 'a=' is incomplete; write POD or POD=OTHER"),
-        ("--device", f"{GPU}=first", "'first' is not a NUMA node; write RESOURCE=NODE"),
-        ("--fresh-state", "device", "--fresh-state: there is no state file of 'device'; write cpu or memory"),
-    ],
-)
-def test_a_change_that_cannot_be_understood_is_reported_in_one_line(option: str, value: str, text: str) -> None:
-    with pytest.raises(InputError) as caught:
-        understood(QUESTION, option, value)
-    assert text in str(caught.value)
-
-
-def test_a_gate_of_another_release_is_no_misspelling() -> None:
-    with pytest.raises(InputError, match="there is no feature gate 'PodLevelResourceManagers'") as caught:
-        config_field("featureGates.PodLevelResourceManagers=true", "1.34")
-    assert "did you mean" not in str(caught.value)
 
 
 def test_a_running_pod_ends_before_the_first_is_asked_and_another_is_not_asked_at_all() -> None:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import replace
 from functools import cache
-from itertools import combinations, groupby, islice
+from itertools import groupby, islice
 from multiprocessing import active_children
 from typing import Any
 
@@ -32,7 +32,6 @@ from mooring.answers.compare.measures import (
     alignment,
     digest,
     rank_key,
-    touched,
 )
 from mooring.answers.compare.trial import SharedKubelet, StrandedCPUsPart, Trial
 from mooring.answers.compare.variant import ALL_OPTIONS, Dimension, Variant, changes_between, option_sets
@@ -44,7 +43,6 @@ from mooring.engine.devicemanager.state import Device
 from mooring.engine.kubelet.events import Admit, Remove, Restart
 from mooring.engine.kubelet.kubelet import StateTexts
 from mooring.engine.kubelet.start import refusal_of, start_kubelet
-from mooring.explanations.phrases import fewest_elements
 from mooring.inputs.machines.loader import load_machine
 from mooring.inputs.pods.scenario import scenario
 
@@ -466,37 +464,11 @@ def test_a_container_is_aligned_on_the_fewest_elements(cpus: str, aligned: tuple
 
 
 def test_what_is_reserved_counts_as_room_for_nobody() -> None:
-    node = CPUSet.parse("0-3,16-19").mask
     eight = CPUSet.parse("1-4,17-20").mask
     assert alignment(TOPOLOGY, 0, [eight])[0] == 0
     # One reserved CPU on every node: 8 CPUs need two nodes then.
     reserved = CPUSet.parse("0,4,8,12").mask
     assert alignment(TOPOLOGY, reserved, [eight])[0] == 1
-    assert fewest_elements(list(TOPOLOGY.numa.values()), node.bit_count(), reserved) == 2
-
-
-@given(st.lists(st.integers(0, 6), max_size=6), st.integers(1, 20))
-@settings(deadline=None, max_examples=100)
-def test_fewest_is_the_smallest_choice_that_holds_the_cpus(sizes: list[int], count: int) -> None:
-    masks, low = [], 0
-    for size in sizes:
-        masks.append(((1 << size) - 1) << low)
-        low += size
-    enough = [
-        number
-        for number in range(1, len(masks) + 1)
-        for chosen in combinations(masks, number)
-        if sum(mask.bit_count() for mask in chosen) >= count
-    ]
-    assert fewest_elements(masks, count) == min(enough, default=0)
-
-
-@given(st.sets(st.integers(0, 31), min_size=1))
-@settings(deadline=None, max_examples=100)
-def test_no_set_of_cpus_touches_fewer_elements_than_the_fewest(cpus: set[int]) -> None:
-    mask = CPUSet.from_ids(cpus).mask
-    for elements in (TOPOLOGY.numa, TOPOLOGY.sockets, TOPOLOGY.uncores, TOPOLOGY.cores):
-        assert touched(elements.values(), mask) >= fewest_elements(elements.values(), len(cpus))
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from functools import lru_cache, reduce
 from itertools import chain, combinations, permutations
 from operator import or_
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -17,14 +18,13 @@ from hypothesis import strategies as st
 from tests.explain.refused_starts import RecordedStart, recorded_starts
 from tests.planner.doctor_nodes import CONFIG, MACHINE, GiB, config
 from tests.planner.recordings import recorded, some
+from tests.plans import started_kubelet
 from tests.values import not_none
 
 from mooring import CPUSet, Machine, Pod, load_machine
 from mooring.answers.base.answering import RESTART
 from mooring.answers.base.plan import Plan, Question, RefusedPlan, make_plan
-from mooring.answers.doctor.answer import DiagnosisDocument, EntryHolder, ProblemPart
 from mooring.answers.doctor.diagnosis import diagnose, with_repairs
-from mooring.answers.doctor.reports import repair_cpu, repair_memory
 from mooring.engine.checkpoint.cpu_file import cpu_state_text, load_cpu_state
 from mooring.engine.checkpoint.memory_file import memory_state_text
 from mooring.engine.core.bits import CPUMask
@@ -40,6 +40,7 @@ from mooring.engine.memorymanager.policy import MemoryPolicy
 from mooring.engine.memorymanager.start import replayed
 from mooring.engine.memorymanager.start import start as start_memory
 from mooring.engine.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
+from mooring.engine.node import Node
 from mooring.engine.node.settings import Settings, build_settings
 from mooring.engine.releases.catalog import RELEASES
 from mooring.inputs.machines.compact import parse_compact
@@ -52,7 +53,7 @@ def looked_at(
     *,
     config: KubeletConfig = CONFIG,
     active: tuple[Pod, ...] = (),
-) -> DiagnosisDocument:
+) -> Any:
     files = StateTexts(
         cpu_state_text(cpu, pod_level=True, baselines=True) if isinstance(cpu, CPUState) else cpu,
         memory_state_text(memory, pod_level=True) if isinstance(memory, MemoryState) else memory,
@@ -60,7 +61,7 @@ def looked_at(
     return diagnose(Question(Machine("small", MACHINE), config, active=active, files=files))
 
 
-def severities(diagnosis: DiagnosisDocument) -> dict[str, str]:
+def severities(diagnosis: Any) -> dict[str, str]:
     # A memory file alone lacks the CPU manager's; that has tests of its own.
     return {problem.code: problem.severity for problem in diagnosis.all_problems if problem.code != "MOOR-345"}
 
@@ -122,7 +123,7 @@ def test_what_keeps_no_kubelet_from_its_start_is_no_error(
             memory_with({"u": (Block((0, 1), "memory", 3 * GiB // 2),)}),
             "MOOR-337",
             "the kubelet crashes",
-            [EntryHolder("u", "a")],
+            [("u", "a")],
             id="unlike nodes in a group",
         ),
         pytest.param(
@@ -145,14 +146,14 @@ def test_what_keeps_no_kubelet_from_its_start_is_no_error(
     ],
 )
 def test_memory_on_which_the_kubelet_crashes_is_an_error_and_what_it_bears_a_warning(
-    memory: MemoryState | str, code: str, words: str, dropped: list[EntryHolder] | None
+    memory: MemoryState | str, code: str, words: str, dropped: list[tuple[str, str]] | None
 ) -> None:
     """What is dropped is None where the kubelet starts."""
     found = looked_at(cpu_state(0b1111, {}), memory)
     assert severities(found) == {code: "warning" if dropped is None else "error"}
     assert words in " ".join([found.start_error, *(one.message for one in found.all_problems)])
     assert (found.sound, found.starts) == (dropped is None, dropped is None)
-    assert [one.holder for repair in found.repairs for one in repair.dropped] == (dropped or [])
+    assert [(one.uid, one.container) for repair in found.repairs for one in repair.dropped] == (dropped or [])
 
 
 def test_cpus_without_memory_are_files_of_two_moments() -> None:
@@ -184,12 +185,12 @@ def looked_at_claims(
     *active: Pod,
     config: KubeletConfig = NO_MEMORY,
     machine: MachineInfo = MACHINE,
-) -> DiagnosisDocument:
+) -> Any:
     text = cpu_state_text(cpu_state(pool, entries), pod_level=False, baselines=False)
     return diagnose(Question(Machine("small", machine), config, active=active, files=StateTexts(text)))
 
 
-def about_claims(found: DiagnosisDocument) -> list[ProblemPart]:
+def about_claims(found: Any) -> list[Any]:
     return [problem for problem in found.all_problems if problem.code == "MOOR-323"]
 
 
@@ -240,7 +241,7 @@ def test_a_cpu_of_a_pod_and_a_claim_is_damage_and_the_repair_keeps_the_claim_bef
 # State files with CPUs that went offline since they were written.
 
 
-def looked_at_offline(offline: str) -> DiagnosisDocument:
+def looked_at_offline(offline: str) -> Any:
     """Look at the file of a machine with CPUs 0-3 that had 0-7: one container has 1 and 4, one 5, one 2."""
     machine = parse_compact("cores=4 threads=1")
     hardware = replace(not_none(machine.hardware), offline=CPUSet.parse(offline))
@@ -464,43 +465,54 @@ def some_pool_starts(policy: StaticPolicy, state: CPUState, units: Iterable[obje
     return False
 
 
+def repaired(config: KubeletConfig, files: StateTexts) -> tuple[Node, dict[tuple[str, str], str]]:
+    """Return the node that starts on the files as the doctor leaves them, and why which entries were dropped."""
+    found = looked_at(files.cpu, files.memory, config=config)
+    mended = with_repairs(files, found.repairs)
+    dropped = [one for repair in found.repairs for one in repair.dropped]
+    lost = {(one.uid, one.container): one.why for one in dropped}
+    assert len(lost) == len(dropped)
+    return started_kubelet(MACHINE, config, files=mended).node, lost
+
+
+def repaired_cpus(config: KubeletConfig, state: CPUState) -> tuple[CPUState, dict[tuple[str, str], str]]:
+    node, lost = repaired(config, StateTexts(cpu_state_text(state, pod_level=True, baselines=False)))
+    return node.cpu, lost
+
+
 @settings(max_examples=80)
 @given(CPU_STATES, st.booleans(), st.booleans())
 def test_no_state_keeps_more_cpu_entries(state: CPUState, strict: bool, pods: bool) -> None:
-    settings_ = made(config(strict=strict, pods=pods))
-    policy = not_none(settings_.cpu)
-    repaired, lost = repair_cpu(settings_, state, ())
-    kept = cpu_units(repaired, pods=pods)
+    node = replace(config(strict=strict, pods=pods), memory_manager_policy="None", reserved_memory=())
+    policy = not_none(made(node).cpu)
+    state = state if pods else replace(state, pods={})
+    left, lost = repaired_cpus(node, state)
+    kept = cpu_units(left, pods=pods)
     units = cpu_units(state, pods=pods)
     assert kept <= units
-    assert is_apart(repaired)
-    assert isinstance(start_cpu(policy, repaired), CPUState)
-    assert cpu_part(state, kept, repaired.default, pods=pods) == repaired
+    assert is_apart(left)
+    assert cpu_part(state, kept, left.default, pods=pods) == left
     possible = {unit for unit in units if some_pool_starts(policy, state, [unit], pods=pods)}
     if some_pool_starts(policy, state, possible, pods=pods):
         assert kept == possible
     for more in subsets(possible - kept):
         assert not more or not some_pool_starts(policy, state, {*kept, *more}, pods=pods)
-    told = {(dropped.holder.uid, dropped.holder.container) for dropped in lost}
-    assert len(told) == len(lost)
     names = {(uid, name) for uid, held in state.assignments.items() for name in held}
-    left = {(uid, name) for uid, held in repaired.assignments.items() for name in held}
-    assert told & names == names - left
+    assert lost.keys() & names == names - {(uid, name) for uid, held in left.assignments.items() for name in held}
 
 
 def test_the_entry_that_stands_against_fewer_is_kept() -> None:
-    settings_ = made(config())
     state = cpu_state(0b0001, {"u1": {"a": 0b1110}, "u2": {"a": 0b0010}, "u3": {"a": 0b0100}})
-    repaired, lost = repair_cpu(settings_, state, ())
-    assert set(repaired.assignments) == {"u2", "u3"}
-    assert [(dropped.holder.uid, dropped.why) for dropped in lost] == [("u1", "pod u2 holds CPU 1 too")]
+    left, lost = repaired_cpus(NO_MEMORY, state)
+    assert set(left.assignments) == {"u2", "u3"}
+    assert lost == {("u1", "a"): "pod u2 holds CPU 1 too"}
 
 
 def test_a_pool_that_strict_reservation_left_empty_takes_back_the_smallest_entry() -> None:
-    settings_ = made(config(strict=True))
-    repaired, lost = repair_cpu(settings_, cpu_state(0, {"u1": {"a": 0b0110}, "u2": {"a": 0b1000}}), ())
-    assert repaired == cpu_state(0b1000, {"u1": {"a": 0b0110}})
-    assert lost[0].why == "no CPU would be left for the shared pool"
+    strict = replace(NO_MEMORY, cpu_manager_policy_options={"strict-cpu-reservation": "true"})
+    left, lost = repaired_cpus(strict, cpu_state(0, {"u1": {"a": 0b0110}, "u2": {"a": 0b1000}}))
+    assert left == cpu_state(0b1000, {"u1": {"a": 0b0110}})
+    assert lost == {("u2", "a"): "no CPU would be left for the shared pool"}
 
 
 BLOCKS = st.lists(
@@ -550,20 +562,19 @@ def some_accounts_start(policy: MemoryPolicy, state: MemoryState) -> bool:
 @settings(max_examples=80)
 @given(MEMORY_STATES, st.booleans())
 def test_no_state_keeps_more_memory_entries(state: MemoryState, pods: bool) -> None:
-    settings_ = made(config(pods=pods))
-    policy = not_none(settings_.memory)
+    node = replace(config(pods=pods), cpu_manager_policy="none")
+    policy = not_none(made(node).memory)
     state = state if pods else replace(state, pods={})
-    repaired, lost = repair_memory(settings_, state, ())
-    kept = set(repaired.assignments)
-    assert isinstance(start_memory(policy, repaired), MemoryState)
-    assert {uid: state.assignments[uid] for uid in kept} == repaired.assignments
+    started, lost = repaired(node, StateTexts(memory=memory_state_text(state, pod_level=True)))
+    left, kept = started.memory, set(started.memory.assignments)
+    assert {uid: state.assignments[uid] for uid in kept} == left.assignments
     possible = {uid for uid in state.assignments if some_accounts_start(policy, memory_part(state, [uid]))}
     for more in subsets(set(state.assignments) - kept):
         assert not more or not some_accounts_start(policy, memory_part(state, {*kept, *more}))
     # An entry can bear more company than solitude: a narrower one parts a group on which the kubelet crashes.
     if some_accounts_start(policy, memory_part(state, possible)):
         assert kept >= possible
-    assert {dropped.holder.uid for dropped in lost} == set(state.assignments) - kept
+    assert {uid for uid, _ in lost} == set(state.assignments) - kept
 
 
 QUESTION = Question(Machine("small", MACHINE), CONFIG)
@@ -626,7 +637,7 @@ def check(question: Question) -> None:
     assert not after.repairs
 
 
-def has_repairable_error(diagnosis: DiagnosisDocument) -> bool:
+def has_repairable_error(diagnosis: Any) -> bool:
     """Tell whether something is wrong that a repair could remove: a file that is gone cannot be written again."""
     errors = {problem.code for problem in diagnosis.all_problems if problem.severity == "error"}
     return not diagnosis.starts or bool(errors - {"MOOR-345"})
@@ -677,7 +688,7 @@ def refused_starts(name: str) -> tuple[RecordedStart, ...]:
     return tuple(start for start in recorded_starts(name) if start.error)
 
 
-def errors(diagnosis: DiagnosisDocument) -> set[str]:
+def errors(diagnosis: Any) -> set[str]:
     return {problem.code for problem in diagnosis.all_problems if problem.severity == "error"}
 
 

@@ -15,15 +15,15 @@ from msgspec import to_builtins
 from mooring.documents.machine import ArchivePart, NodeArchiveDocument, UnreadFile
 from mooring.engine.core.errors import InputError
 from mooring.engine.releases.config_fields import CHECKED_FIELDS
-from mooring.inputs.archive.collect import CollectRequest, collect
+from mooring.inputs.archive.collect import ClusterAnswers, CollectRequest, collect
 from mooring.inputs.archive.reader import NodeArchive, about_of, open_node
-from mooring.inputs.archive.reduction import anonymous_pods, pod_list, reduced_configuration, reduced_pods
 from mooring.inputs.configuration.kubelet_config import KNOWN, READ, kubelet_config
 from mooring.inputs.configuration.kubelet_flags import KubeletFlags, kubelet_flags, merged_configuration
 from mooring.inputs.configuration.sources import sources_of
 from mooring.inputs.decoding.fields import Document
 from mooring.inputs.machines.archive import ArchiveTree, archive_bytes
 from mooring.inputs.machines.tree import Tree
+from mooring.inputs.pods.defaults import DELAY_GATE, PodGates
 from mooring.inputs.pods.pod_files import active_pods
 from mooring.inputs.pods.pods import pod_from_object
 
@@ -189,23 +189,34 @@ POD_REDUCTION: dict[str, Any] = {
         "containers": [{"name": "c", "resources": AMOUNTS, "env": []}, {"name": "d"}],
         "resources": {"requests": {"cpu": "4"}},
         "overhead": {"cpu": "100m"},
+        "priorityClassName": "system-node-critical",
+        "scaleDownGracePeriodSeconds": 3,
         "volumes": [],
     },
     "status": {"phase": "Running", "qosClass": "Burstable", "podIP": "1.2.3.4"},
 }
 
 
+def packed_pods(*documents: object, node: str = "", anonymous: bool = False) -> list[dict[str, Any]]:
+    found = collect(tree(), CollectRequest(node=node, pods=documents, anonymous=anonymous))
+    listed = json.loads(found.files["pods.json"])
+    assert listed["kind"] == "PodList"
+    items: list[dict[str, Any]] = listed["items"]
+    return items
+
+
 def annotated(annotations: dict[str, str]) -> dict[str, Any]:
     """Return what stays of the pod with these annotations."""
     metadata = {**POD_REDUCTION["metadata"], "annotations": annotations}
-    (reduced,) = reduced_pods([{**POD_REDUCTION, "metadata": metadata}])
+    (reduced,) = packed_pods({**POD_REDUCTION, "metadata": metadata})
     return reduced
 
 
 def test_a_reduced_pod_is_the_same_pod() -> None:
-    (reduced,) = reduced_pods([POD_REDUCTION])
+    (reduced,) = packed_pods(POD_REDUCTION)
     whole = {**POD_REDUCTION, "metadata": {**POD_REDUCTION["metadata"], "annotations": {}}}
-    assert pod_from_object(reduced, source="x") == pod_from_object(whole, source="x")
+    gates = PodGates.of({DELAY_GATE: True}, {"scale-down-delay"})
+    assert pod_from_object(reduced, source="x", gates=gates) == pod_from_object(whole, source="x", gates=gates)
     assert set(reduced["spec"]["containers"][0]) == {"name", "resources"}
     assert set(reduced["status"]) == {"phase", "qosClass"}
 
@@ -232,10 +243,10 @@ def test_annotations_that_decide_stay_and_others_go() -> None:
 def test_the_groups_of_pods_that_are_spread_get_made_up_names() -> None:
     def pod(name: str, group: str) -> dict[str, Any]:
         annotations = {"mooring/spread-group": group, "mooring/core-kind": "any"} if group else {}
-        return {"metadata": {"name": name, "annotations": annotations}}
+        return {**POD, "metadata": {"name": name, "annotations": annotations}}
 
-    made = anonymous_pods([pod("a", "shop"), pod("b", "bank"), pod("c", "shop"), pod("d", "")])
-    found = [one["metadata"]["annotations"] for one in made]
+    made = packed_pods(pod("a", "shop"), pod("b", "bank"), pod("c", "shop"), pod("d", ""), anonymous=True)
+    found = [one["metadata"].get("annotations", {}) for one in made]
     assert len({one.get("mooring/spread-group") for one in found[:2]}) == 2
     assert found[0] == found[2]
     assert found[0].keys() == {"mooring/spread-group", "mooring/core-kind"}
@@ -245,22 +256,32 @@ def test_the_groups_of_pods_that_are_spread_get_made_up_names() -> None:
 
 def test_something_else_than_a_container_is_refused() -> None:
     with pytest.raises(InputError, match="must be a mapping"):
-        reduced_pods([{"kind": "Pod", "spec": {"containers": ["x"]}}])
+        packed_pods({"kind": "Pod", "spec": {"containers": ["x"]}})
 
 
 def test_equal_names_stay_equal_when_they_are_made_up() -> None:
     names = [("web", "shop"), ("web", "bank"), ("db", "shop")]
-    pods = [{"metadata": {"name": name, "namespace": space, "generateName": f"{name}-"}} for name, space in names]
-    made = [(pod["metadata"]["name"], pod["metadata"]["namespace"]) for pod in anonymous_pods(pods)]
-    assert made == [("pod-2", "namespace-2"), ("pod-2", "namespace-1"), ("pod-1", "namespace-2")]
-    assert all("generateName" not in pod["metadata"] for pod in anonymous_pods(pods))
-    assert pod_list(pods)["kind"] == "PodList"
+    metadata = ({"name": name, "namespace": space, "generateName": f"{name}-"} for name, space in names)
+    made = packed_pods(*({**POD, "metadata": one} for one in metadata), anonymous=True)
+    assert [(pod["metadata"]["name"], pod["metadata"]["namespace"]) for pod in made] == [
+        ("pod-2", "namespace-1"),
+        ("pod-1", "namespace-2"),
+        ("pod-2", "namespace-2"),
+    ]
+    assert all("generateName" not in pod["metadata"] for pod in made)
 
 
-@given(st.sets(st.sampled_from(sorted(KNOWN - {"kind", "apiVersion"}))), st.booleans())
+def packed_configz(content: object) -> dict[str, Any]:
+    found = collect(tree(), CollectRequest(cluster=ClusterAnswers(configz=content)))
+    configuration: dict[str, Any] = json.loads(found.files["kubelet/config.json"])
+    return configuration
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.sets(st.sampled_from(sorted(KNOWN - {"kind", "apiVersion"})), min_size=1), st.booleans())
 def test_of_a_configuration_exactly_the_fields_that_decide_are_kept(names: set[str], as_configz: bool) -> None:
     content: dict[str, Any] = dict.fromkeys(names, "secret")
-    reduced = reduced_configuration({"kubeletconfig": content} if as_configz else content)
+    reduced = packed_configz({"kubeletconfig": content} if as_configz else content)
     decide = READ.union(one.name.partition(".")[0] for one in CHECKED_FIELDS) - {"preloadedImagesVerificationAllowlist"}
     assert set(reduced) == {"apiVersion", "kind", *(names & decide)}
 
@@ -275,7 +296,7 @@ def test_a_reduced_configuration_is_the_same_configuration_and_reports_the_same(
     }
     told, again = list[Any](), list[Any]()
     whole = kubelet_config(content, source="x", report=told.append)
-    assert kubelet_config(reduced_configuration(content), source="x", report=again.append) == whole
+    assert kubelet_config(packed_configz(content), source="x", report=again.append) == whole
     assert told == again
     assert len(told) == 1
 
@@ -335,5 +356,5 @@ def test_pods_that_are_bound_to_another_node_are_left_out() -> None:
     nodes = {"here": "n1", "elsewhere": "n2", "unbound": ""}
     items = [bare(name, nodeName=node, containers=[{"name": "c"}]) for name, node in nodes.items()]
     pods = {"kind": "List", "items": items}
-    assert named(reduced_pods([pods], "n1")) == ["here", "unbound"]
-    assert len(reduced_pods([pods])) == 3
+    assert named(packed_pods(pods, node="n1")) == ["here", "unbound"]
+    assert len(packed_pods(pods)) == 3

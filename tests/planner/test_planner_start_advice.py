@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.command import EXAMPLES, mooring
 from tests.explain.refused_starts import RecordedStart, recorded_starts
 from tests.node.nodes import machine
 from tests.node.podlevel_nodes import managed
 from tests.plans import refused_plan, started_plan
+from tests.values import cases
 
-from mooring.answers.base.inputs.configuration import node_versions
 from mooring.answers.base.plan import Plan, Question
 from mooring.answers.doctor.diagnosis import diagnose
 from mooring.engine.checkpoint.memory_file import memory_state_text
-from mooring.engine.core.config import CheckedFields, GivenFlag, KubeletConfig, MooringConfig, ReservedMemory
-from mooring.engine.core.decision import StartRefusal
+from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.machineinfo import HugePages, MachineInfo
 from mooring.engine.core.pod import Pod
-from mooring.engine.core.release import NEWEST, Release
+from mooring.engine.core.release import NEWEST
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.start import refusal_of, start_kubelet, start_on
+from mooring.engine.kubelet.start import start_kubelet
 from mooring.engine.memorymanager.state import Block, MemoryState, charge
-from mooring.engine.releases.catalog import RELEASES, KubeletVersion, chosen_release
-from mooring.inputs.decoding.fields import Document
+from mooring.engine.releases.catalog import KubeletVersion, chosen_release
 from mooring.inputs.machines.compact import parse_compact
 
 WITHOUT_TRIED_ADVICE = {
@@ -64,127 +65,32 @@ def test_a_kubelet_starts_with_the_advice_about_every_recorded_refusal(name: str
 
 STATIC = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
 SMALL = replace(parse_compact("sockets=2 cores=4 threads=2 memory=64Gi"), findings=())
-FLAGS = (GivenFlag("--containerd", "kubelet.service:3"), GivenFlag("--x", "flags.txt:1"))
-
-
-def refusal(question: Question) -> StartRefusal | None:
-    return refusal_of(start_on(question.machine, question.config, question.mooring, question.files))
-
-
-def advice(config: KubeletConfig, release: Release = NEWEST) -> str:
-    """Return the advice about a configuration with which the kubelet does not start, without its usual end."""
-    question = Question(SMALL, config, MooringConfig(release=release))
-    found = refused_plan(question).remedy
-    assert not found or found.endswith(TRIED)
-    return found.removesuffix(TRIED)
 
 
 @pytest.mark.parametrize(
-    ("config", "text"),
-    [
-        (replace(STATIC, checked=CheckedFields(values={"runOnce": True})), "Remove runOnce"),
-        (
-            replace(STATIC, topology_manager_policy="single-numa", reserved_system_cpus=""),
-            'Set topologyManagerPolicy to "single-numa-node" and set reservedSystemCPUs to "0,4"',
-        ),
-        (
-            replace(STATIC, cpu_manager_policy_options={"full-pcpu-only": "true"}),
-            "Write cpuManagerPolicyOptions.full-pcpus-only for full-pcpu-only",
-        ),
-        (
-            replace(STATIC, memory_manager_policy="Static", reserved_memory=(ReservedMemory(0, {"memory": "1500m"}),)),
-            "Reserve 100Mi of memory on NUMA node 0 in reservedMemory",
-        ),
-        (
-            replace(
-                STATIC,
-                memory_manager_policy="Static",
-                system_reserved={"memory": "5884105195"},
-                reserved_memory=(ReservedMemory(0, {"memory": "1Gi"}),),
-            ),
-            "Reserve 5988962795 bytes (5.6 GiB) of memory on NUMA node 0 in reservedMemory",
-        ),
-        (replace(STATIC, cpu_manager_policy="dynamic"), ""),
-        (
-            replace(STATIC, checked=CheckedFields(values={"enforceNodeAllocatable": ["pods", "x"], "eventBurst": 3})),
-            "Remove enforceNodeAllocatable",
-        ),
-        (
-            replace(STATIC, checked=CheckedFields(flags=FLAGS)),
-            "Remove --containerd from kubelet.service:3 and remove --x from flags.txt:1",
-        ),
-    ],
-    ids=lambda value: value.partition(" for ")[0][:40] if isinstance(value, str) else "",
+    ("config", "flags", "release", "advice"),
+    cases(__file__, "start-advice.yaml", "config", "flags", "release", "advice"),
 )
-def test_advice_names_every_change_that_it_takes(config: KubeletConfig, text: str) -> None:
-    assert advice(config) == text
-
-
-@pytest.mark.parametrize(
-    ("gate", "text"),
-    [
-        ("PodLevelResourceManagers", "Remove featureGates.PodLevelResourceManagers"),
-        ("PodLevelResource", "Write featureGates.PodLevelResources for PodLevelResource"),
-        ("TopologyManager", "Remove featureGates.TopologyManager (always on since 1.27)"),
-        ("CPUManager", "Remove featureGates.CPUManager (always on since 1.26)"),
-    ],
-)
-def test_a_gate_of_another_release_is_no_misspelling(gate: str, text: str) -> None:
-    assert advice(replace(STATIC, feature_gates={gate: True}), RELEASES["1.34"]) == text
-
-
-SUMS = KubeletConfig(
-    memory_manager_policy="Static",
-    kube_reserved={"memory": "4Gi"},
-    system_reserved={"memory": "1Gi"},
-    reserved_memory=(ReservedMemory(0, {"memory": "3Gi"}), ReservedMemory(1, {"memory": "2148Mi"})),
-)
-RESERVE = "Reserve {} of memory on NUMA node 0 and {} of memory on NUMA node 1 in reservedMemory"
-FILE = (
-    "Give the kubelet's configuration file with --config too (the difference of 100Mi is exactly the default of "
-    "evictionHard memory.available, which counts with a file alone), or "
-)
-
-
-@pytest.mark.parametrize(
-    ("thresholds", "memory", "text"),
-    [
-        ({}, "2148Mi", f'{FILE}set evictionHard.memory.available to "100Mi"'),
-        ({"nodefs.available": "5%"}, "2148Mi", 'Set evictionHard.memory.available to "100Mi"'),
-        ({}, "2147Mi", RESERVE.format("3014Mi", "2106Mi")),
-        ({"memory.available": "1Gi"}, "2148Mi", RESERVE.format("3616Mi", "2528Mi")),
-        (
-            {"memory.available": "2Gi"},
-            "3Gi",
-            "Reserve 3584Mi of memory on each of NUMA nodes 0 and 1 in reservedMemory",
-        ),
-    ],
-)
-def test_a_difference_of_the_default_threshold_is_named(thresholds: dict[str, str], memory: str, text: str) -> None:
-    """Flags alone come without the thresholds of a configuration file."""
-    reserved = (SUMS.reserved_memory[0], ReservedMemory(1, {"memory": memory}))
-    assert advice(replace(SUMS, eviction_hard=thresholds, reserved_memory=reserved)) == text
-
-
-def test_a_flag_that_the_kubelet_does_not_have_is_the_first_that_it_names() -> None:
-    found = refusal(Question(SMALL, replace(STATIC, checked=CheckedFields(flags=FLAGS))))
-    assert found == StartRefusal("flags", "failed to parse kubelet flag: unknown flag: --containerd")
-
-
-@pytest.mark.parametrize(
-    ("gate", "ended"),
-    [
-        ("TopologyManager", "always on since 1.27"),
-        ("ValidatingAdmissionPolicy", "always on since 1.31 or earlier"),
-        ("VolumeCapacityPriority", "gone since 1.33"),
-    ],
-)
-def test_a_gate_that_is_gone_is_removed_and_its_end_is_said(gate: str, ended: str) -> None:
-    assert advice(replace(STATIC, feature_gates={gate: True})) == f"Remove featureGates.{gate} ({ended})"
+def test_advice_names_every_change_that_it_takes(
+    config: dict[str, Any] | None,
+    flags: str,
+    release: str,
+    advice: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("kubelet.json").write_text(json.dumps({"kind": "KubeletConfiguration", **(config or {})}), encoding="utf-8")
+    Path("flags.txt").write_text(flags, encoding="utf-8")
+    given = ["kubelet.json"] * (config is not None) + ["flags.txt"] * bool(flags)
+    words = [word for file in given for word in ("--config", file)]
+    machine = ("--machine", "sockets=2 cores=4 threads=2 memory=64Gi", "--kubelet-version", release)
+    answered = mooring("plan", "-f", EXAMPLES / "pods.yaml", *machine, *words, "-o", "json", code=1)
+    assert answered.document["remedy"] == (f"{advice}{TRIED}" if advice else "")
 
 
 def test_a_gate_of_another_system_starts() -> None:
-    assert refusal(Question(SMALL, replace(STATIC, feature_gates={"WinDSR": True}))) is None
+    started_plan(Question(SMALL, replace(STATIC, feature_gates={"WinDSR": True})))
 
 
 # What a plan reports of starts that are left to chance, that crash, and of numbers that wrap around.
@@ -290,13 +196,3 @@ def test_an_older_release_is_refused_with_the_list_or_decided_as_the_oldest() ->
     assert "--nearest-release" in refused.value.remedy
     chosen = chosen_release(versions("v1.30.6-gke.100"), nearest=True)
     assert (chosen.release.name, [one.code for one in chosen.findings]) == ("1.31", ["MOOR-580"])
-
-
-def test_nodes_of_a_cluster_report_their_versions() -> None:
-    def node(name: str, **info: str) -> dict[str, Any]:
-        return {"kind": "Node", "apiVersion": "v1", "metadata": {"name": name}, "status": {"nodeInfo": info}}
-
-    items: list[Any] = [node("a", kubeletVersion="v1.34.1"), node("b"), {"kind": "Service"}]
-    first = Document({"kind": "List", "items": items}, "x", 1, 1)
-    documents = [first, Document(node("c", kubeletVersion="v1.36.0"), "y", 1, 1)]
-    assert node_versions(documents) == {"a": "v1.34.1", "b": "", "c": "v1.36.0"}

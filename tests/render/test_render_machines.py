@@ -20,7 +20,6 @@ from tests.render.sample_machines import occupied
 
 from mooring.engine.core.errors import InputError, clean
 from mooring.engine.core.machine import Machine
-from mooring.explanations.phrases import size
 from mooring.inputs.machines.loader import load_machine
 from mooring.views.console import Breaking, markdown, new_table
 from mooring.views.svg.picture import svg_text
@@ -125,11 +124,6 @@ def test_marks_are_unique_equally_long_and_never_look_like_figures(count: int) -
     assert len(set(marks)) == count
     assert len({len(mark) for mark in marks}) <= 1
     assert not set("".join(marks)) & set("lIOo01")
-
-
-def test_sizes_are_exact_where_they_can_be() -> None:
-    sizes = {1: "1 B", 1023: "1023 B", 1024: "1 KiB", 1536: "1.5 KiB", 1 << 40: "1 TiB", 189 << 29: "94.5 GiB"}
-    assert {count: size(count) for count in sizes} == sizes
 
 
 def test_three_kinds_of_cores_are_ranked() -> None:
