@@ -32,7 +32,7 @@ from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.kubelet import StateTexts
 from mooring.monitoring.serve.access import EVERYTHING, Viewer
-from mooring.monitoring.serve.command import AGAIN, WatchedNode
+from mooring.monitoring.serve.app import AGAIN, WatchedNode
 from mooring.monitoring.serve.node_routes import Recording, drawn, exported
 from mooring.monitoring.serve.snapshot import ANY, HIDDEN, NodeNotice, NodeSnapshot, snapshot_of, snapshot_of_status
 from mooring.views.svg.picture import svg_text

@@ -41,7 +41,7 @@ from mooring.monitoring.serve.app import (
     repeated,
     run_application,
 )
-from mooring.monitoring.serve.cluster_html import TileSheet, cluster_page, exported_cluster, fittings_html
+from mooring.monitoring.serve.cluster_html import TileSheet, cluster_page, fittings_html
 from mooring.monitoring.serve.cluster_known import NODE, POD, ClusterPod, KnownCluster
 from mooring.monitoring.serve.node_routes import Recording
 from mooring.published.facts_document import facts_of
@@ -355,8 +355,8 @@ def serve_cluster(options: ServeOptions, say: Callable[[str], object]) -> None:
         run_application(app, options, say)
 
 
-def export_cluster(kubeconfig: str) -> str:
-    """Return a cluster as one file.
+def listed_cluster(kubeconfig: str) -> KnownCluster:
+    """Return a cluster as it is now.
 
     Raises:
         InputError: the API server does not answer.
@@ -366,4 +366,4 @@ def export_cluster(kubeconfig: str) -> str:
         if not listed(LISTING):
             problem = f"did not list all objects within {LISTING:.0f} s: {'; '.join(problems[:1])}"
             raise InputError(problem, source="API server", remedy="check rights and connection")
-    return exported_cluster(cluster, NAME)
+    return cluster
