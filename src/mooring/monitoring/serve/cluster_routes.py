@@ -97,21 +97,20 @@ class OpenNodes:
             pages = [(name, page.recording) for name, page in self._open.items()]
             self._shown = {name: self._shown[name] for name, _ in pages}
         for name, recording in pages:
+            now = self.cluster.node(name)
+            if now is self._shown[name]:
+                continue
+            self._shown[name] = now
+            if now is None:
+                recording.fail("the node has left the cluster")
+                continue
 
             def failed(error: Exception, recording: Recording = recording) -> None:
                 recording.fail(f"{cluster_known.UNUSABLE} ({type(error).__name__})")
 
-            self.cluster.faults.guarded(name, partial(self._refresh, name, recording), failed)
-
-    def _refresh(self, name: str, recording: Recording) -> None:
-        now = self.cluster.node(name)
-        if now is self._shown[name]:
-            return
-        self._shown[name] = now
-        if now is None:
-            recording.fail("the node has left the cluster")
-        else:
-            recording.take(cluster_known.snapshot_of_node(now))
+            found = self.cluster.faults.guarded(name, partial(cluster_known.snapshot_of_node, now), failed)
+            if found is not None:
+                recording.take(found)
 
 
 TICK: Final = 0.5

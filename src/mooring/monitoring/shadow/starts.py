@@ -58,16 +58,7 @@ class Restarting:
             base: as it was observed last.
             leaving: uids of the pods that are gone afterwards and were not refused.
         """
-        for node in self._with_files(base):
-            yield node
-            if node.files != base.files or self._counted:
-                yield from islice(self._ordered(node, frozenset(leaving)), MOST_ORDERS)
-            if node.files == base.files and leaving:
-                # They ended before the start: their requests do not count, and the files have what they held.
-                yield absent(node, leaving)
-
-    def _with_files(self, base: Kubelet) -> Iterator[Kubelet]:
-        """Yield it with its files and without; a kubelet with another policy would not have started on them."""
+        # With its files and without; a kubelet with another policy would not have started on them.
         after = self._restart.kubelet or self._before
         cpu = (base.cpu_file, None) if self._before.cpu_manager_policy == after.cpu_manager_policy else (None,)
         memory = (
@@ -75,7 +66,13 @@ class Restarting:
         )
         found = [replace(base, cpu_file=one, memory_file=other) for one, other in product(cpu, memory)]
         # One of two files is removed less often than both.
-        yield from sorted(found, key=lambda one: (one.cpu_file is None) != (one.memory_file is None))
+        for node in sorted(found, key=lambda one: (one.cpu_file is None) != (one.memory_file is None)):
+            yield node
+            if node.files != base.files or self._counted:
+                yield from islice(self._ordered(node, frozenset(leaving)), MOST_ORDERS)
+            if node.files == base.files and leaving:
+                # They ended before the start: their requests do not count, and the files have what they held.
+                yield absent(node, leaving)
 
     def _ordered(self, base: Kubelet, leaving: frozenset[str]) -> Iterator[Kubelet]:
         """Yield the node with its pods in the orders in which all answers fit, one for each end that they lead to."""
