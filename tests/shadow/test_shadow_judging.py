@@ -48,14 +48,32 @@ events = st.lists(
 
 
 def happened(watched: Node, event: str, value: object, number: int) -> None:
-    running = [uid for uid in watched.kubelet.node.active if watched.objects[uid]["status"]["phase"] == "Running"]
-    if event == "admit":
-        watched.admit(f"pod-{number}", str(value))
-    elif event in {"end", "finish"} and running:
+    running = [uid for uid in watched.kubelet.node.active if watched.objects[uid].get("status")]
+    uid = f"pod-{number}"
+    if event in {"admit", "ask"}:
+        cpus, _, memory = str(value).partition("@")
+        before, _, cpus = cpus.rpartition(">")
+        watched.admit(uid, *cpus.split(), memory=memory or "1Mi", before=before)
+        if event == "ask":
+            watched.tell_later(uid)
+    elif event in {"leave", "end", "finish"} and running:
         assert isinstance(value, int)
-        watched.end(running[value % len(running)], released=event == "end")
-    elif event == "restart":
-        watched.restart()
+        gone = running[value % len(running)]
+        if event == "leave":
+            watched.leave(gone)
+        else:
+            watched.end(gone, released=event == "end")
+    elif event == "delete":
+        assert isinstance(value, int)
+        there = {*watched.kubelet.node.active, *watched.asked}
+        for name in [uid for uid in watched.objects if uid not in there][value:]:
+            del watched.objects[name]
+    elif event in {"restart", "become"}:
+        watched.tell()
+        assert value is None or isinstance(value, KubeletConfig)
+        watched.restart(value)
+    elif event in {"reconcile", "tell"}:
+        getattr(watched, event)()
 
 
 @settings(max_examples=60)
@@ -555,31 +573,6 @@ def unlike(before: ObservedNode, *looks: ObservedNode) -> Iterator[tuple[str, li
                 yield str(content["steps"]), found
 
 
-def happened_recording(watched: Node, event: str, value: object, number: int) -> None:
-    running = [uid for uid in watched.kubelet.node.active if watched.objects[uid].get("status")]
-    uid = f"pod-{number}"
-    if event in {"admit", "ask"}:
-        cpus, _, memory = str(value).partition("@")
-        before, _, cpus = cpus.rpartition(">")
-        watched.admit(uid, *cpus.split(), memory=memory or "1Mi", before=before)
-        if event == "ask":
-            watched.tell_later(uid)
-    elif event == "leave" and running:
-        assert isinstance(value, int)
-        watched.leave(running[value % len(running)])
-    elif event == "delete":
-        assert isinstance(value, int)
-        gone = [uid for uid in watched.objects if uid not in watched.kubelet.node.active and uid not in watched.asked]
-        for name in gone[value:]:
-            del watched.objects[name]
-    elif event in {"restart", "become"}:
-        watched.tell()
-        assert value is None or isinstance(value, KubeletConfig)
-        watched.restart(value)
-    elif event in {"reconcile", "tell"}:
-        getattr(watched, event)()
-
-
 @settings(max_examples=60)
 @example(STATIC, [*[("admit", "1500m")] * 4, ("ask", "10"), ("observe", None), ("admit", "1")])  # it is refused later
 @example(STATIC, [("admit", "2"), ("admit", "1500m"), *[("leave", 0), ("delete", 0), ("judge", None)] * 2])
@@ -592,7 +585,7 @@ def test_what_agrees_replays(config: KubeletConfig, story: list[tuple[str, objec
     watched = node(config)
     before, looks = watched.observed(), list[ObservedNode]()
     for number, (event, value) in enumerate([*story, ("tell", None), ("judge", None)]):
-        happened_recording(watched, event, value, number)
+        happened(watched, event, value, number)
         if event in {"observe", "judge"}:
             looks.append(watched.observed())
         if event == "judge":
@@ -603,7 +596,7 @@ def test_what_agrees_replays(config: KubeletConfig, story: list[tuple[str, objec
 def test_a_pod_that_a_starting_kubelet_refuses_and_lists_still_has_left_the_recorded_files() -> None:
     watched = node(replace(BOUND_RECORDING, topology_manager_policy="single-numa-node"))
     for number, cpus in enumerate(["1", "2>2@3Gi", "1"]):
-        happened_recording(watched, "admit", cpus, number)
+        happened(watched, "admit", cpus, number)
     before = watched.observed()
     watched.restart()
     assert watched.objects["pod-1"]["status"]["reason"] == "TopologyAffinityError", "its init container finds no memory"
