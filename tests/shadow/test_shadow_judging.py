@@ -101,23 +101,6 @@ def observed_story(watched: Node) -> tuple[ObservedNode, ObservedNode]:
     return before, watched.observed()
 
 
-def test_pods_that_came_between_two_observations_are_judged_in_an_order_that_fits() -> None:
-    watched = node()
-    watched.admit("old", "4")
-    before = watched.observed()
-    watched.admit("a", "2")
-    watched.end("old")
-    watched.admit("b", "6")
-    after = watched.observed()
-    for pods in (dict(sorted(after.pods.items())), dict(sorted(after.pods.items(), reverse=True))):
-        judged = said(before, replace(after, pods=pods))
-        assert [(one.verdict, one.event, one.uid) for one in sorted(judged, key=lambda one: one.uid)] == [
-            (Agreement.AGREED, KubeletEvent.ADMITTED, "a"),
-            (Agreement.AGREED, KubeletEvent.ADMITTED, "b"),
-            (Agreement.AGREED, KubeletEvent.REMOVED, "old"),
-        ]
-
-
 def test_a_kubelet_with_another_option_than_its_configuration_says_differs_where_it_first_does() -> None:
     before, after = observed_story(node(PACKED))
     facts = replace(before.facts, config=STATIC)
@@ -168,15 +151,6 @@ def test_what_the_kubelet_has_not_decided_is_left_for_later() -> None:
     assert (one.verdict, one.event) == (Agreement.AGREED, KubeletEvent.REFUSED)
 
 
-def test_a_holder_that_is_not_known_cannot_be_judged() -> None:
-    watched = node()
-    before = watched.observed()
-    watched.admit("web", "2")
-    watched.admit("app", "2")
-    del watched.objects["app"]
-    assert [one.cause for one in said(before, watched.observed())] == [DifferenceCause.PODS]
-
-
 def test_too_many_changes_at_once_cannot_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mooring.monitoring.shadow.orders.MOST_RUNS", 4)
     watched = node()
@@ -186,14 +160,6 @@ def test_too_many_changes_at_once_cannot_be_told(monkeypatch: pytest.MonkeyPatch
     after = watched.observed()
     backwards = replace(after, pods=dict(reversed(list(after.pods.items()))))
     assert {one.cause for one in said(before, backwards)} == {DifferenceCause.ORDER}
-
-
-def test_a_restart_with_another_policy_begins_without_the_file() -> None:
-    watched = node()
-    watched.admit("web", "2")
-    before = watched.observed()
-    watched.restart(replace(STATIC, cpu_manager_policy="none"))
-    assert agreed(before, watched.observed()) == ["kubelet restarted"]
 
 
 def test_files_may_be_removed_before_a_restart_with_the_same_policy() -> None:
@@ -287,18 +253,6 @@ def test_files_that_are_removed_stay_removed_when_a_pod_ends_meanwhile() -> None
     watched.lose_cpu_file("first", "second")
     watched.restart()
     assert agreed(before, watched.observed()) == ["kubelet restarted", "gone removed"]
-
-
-def test_new_pods_in_the_first_list_of_a_kubelet_find_what_refused_ones_were_given() -> None:
-    watched = node()
-    watched.admit("old", "2")
-    before = watched.observed()
-    watched.restart()
-    watched.admit_pod("refused", [], [container("c0", "2"), container("c1", "40")], is_listed=True)
-    watched.admit_pod("web", [], [container("c0", "2")], is_listed=True)
-    assert watched.kubelet.node.cpu.assignments["web"]["c0"] == 0b100000001000, "not those that the refused pod has"
-    watched.kubelet = watched.kubelet.settled()
-    assert sorted(agreed(before, watched.observed())) == ["kubelet restarted", "refused refused", "web admitted"]
 
 
 def test_a_kubelet_that_starts_has_no_devices_until_their_plugin_registers_again() -> None:
