@@ -112,16 +112,6 @@ class Watching:
         self.shadow.step()
 
 
-def test_a_change_is_judged_when_it_is_quiet() -> None:
-    watching = Watching(node())
-    watching.watched.admit("web", "2")
-    watching.wait(QUIET / 2)
-    assert watching.lines == ["watching node, kubelet v1.37.2"]
-    watching.now += QUIET
-    watching.shadow.step()
-    assert watching.lines[1:] == ["agreed: default/web admitted"]
-
-
 def test_a_pod_of_which_nothing_is_told_is_waited_for() -> None:
     watching = Watching(node())
     watching.watched.admit("large", "40")
