@@ -348,18 +348,6 @@ def test_a_pod_that_only_the_node_resources_check_refused_has_devices_until_it_e
     assert (mismatch is None) is is_accepted
 
 
-def test_a_pod_that_the_managers_refused_has_what_its_first_container_got_until_it_has_ended() -> None:
-    watched = with_gpus(1)
-    base = watched.kubelet
-    assert not watched.admit_pod("ends", [], [*ONE_GPU, container("c1", "40")])
-    ending = observed_pod(watched.objects["ends"], watched.gates)
-    watched.kubelet = replace(watched.kubelet, node=watched.kubelet.node.adopt([ending.pod]))
-    assert not watched.admit_pod("last", [], ONE_GPU)
-    refused = observed_pod(watched.objects["last"], watched.gates)
-    assert "requested number of devices unavailable" in refused.message
-    assert mismatch_of(watched, base, UnseenPods(ending=[ending.pod]))[0] is None
-
-
 # The pods of a node without an API server, as its kubelet lists them.
 
 
