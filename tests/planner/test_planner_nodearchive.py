@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import to_builtins
 from tests.cli.command import mooring
+from tests.values import cases
 
 from mooring.documents.machine import ArchivePart, NodeArchiveDocument, UnreadFile
 from mooring.engine.core.errors import InputError
@@ -118,25 +119,11 @@ def test_a_kubelet_without_a_file_has_its_defaults_and_flags(tmp_path: Path) -> 
     assert "maxPods" not in configuration_of(tmp_path, "kubelet", **{"var__lib__kubelet__config.yaml": "maxPods: 1"})
 
 
-@pytest.mark.parametrize(
-    ("files", "problem"),
-    [
-        ({"sys/a": b""}, "is not a node archive"),
-        ({"sys/a": b"", "mooring-node.json": b"{"}, "mooring-node.json"),
-        ({"sys/a": b"", "mooring-node.json": b"[]"}, "is no NodeArchive"),
-        ({"sys/a": b"", "mooring-node.json": b'{"kind": "NodeArchive", "apiVersion": "mooring/v2"}'}, "not supported"),
-        (
-            {
-                "sys/a": b"",
-                "mooring-node.json": b'{"kind": "NodeArchive", "apiVersion": "mooring/v1alpha1", "node": 1}',
-            },
-            "must be a string",
-        ),
-    ],
-)
-def test_another_archive_is_refused_in_one_line(tmp_path: Path, files: dict[str, bytes], problem: str) -> None:
+@pytest.mark.parametrize(("text", "problem"), cases(__file__, "no-archives.yaml", "text", "says"))
+def test_another_archive_is_refused_in_one_line(tmp_path: Path, text: str | None, problem: str) -> None:
+    about = {} if text is None else {"mooring-node.json": text.encode()}
     with pytest.raises(InputError) as refused:
-        opened(tmp_path, files)
+        opened(tmp_path, {"sys/a": b"", **about})
     assert problem in str(refused.value)
     assert "\n" not in str(refused.value)
 
@@ -293,27 +280,7 @@ def test_a_reduced_configuration_is_the_same_configuration_and_reports_the_same(
     assert len(told) == 1
 
 
-@pytest.mark.parametrize(
-    ("arguments", "fields"),
-    [
-        (["--cpu-manager-policy=static"], {"cpuManagerPolicy": "static"}),
-        (["--cpu_manager_policy", "static", "--v", "2"], {"cpuManagerPolicy": "static"}),
-        (["--cpu-manager-policy-options=a=true,b=false"], {"cpuManagerPolicyOptions": {"a": "true", "b": "false"}}),
-        (["--cpu-cfs-quota", "--max-pods=5"], {"cpuCFSQuota": True, "maxPods": 5}),
-        (["--pods-per-core=2"], {"podsPerCore": 2}),
-        (["--cpu-cfs-quota=false"], {"cpuCFSQuota": False}),
-        (["--eviction-hard=memory.available<1Gi,nodefs.available<10%"],
-         {"evictionHard": {"memory.available": "1Gi", "nodefs.available": "10%"}}),
-        (["--reserved-memory=0:memory=1Gi,hugepages-2Mi=2Mi;1:memory=3Gi"],
-         {"reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi", "hugepages-2Mi": "2Mi"}},
-                             {"numaNode": 1, "limits": {"memory": "3Gi"}}]}),
-        (["--reserved-memory=0:memory=1Gi", "--reserved-memory=1:memory=3Gi"],
-         {"reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}},
-                             {"numaNode": 1, "limits": {"memory": "3Gi"}}]}),
-        (["--kube-reserved=cpu=1", "--kube-reserved=memory=2Gi"], {"kubeReserved": {"cpu": "1", "memory": "2Gi"}}),
-        (["--bootstrap-kubeconfig=/secret", "--node-labels=a=b", "stray"], {}),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("fields", "arguments"), cases(__file__, "flags.yaml", "fields", "arguments"))
 def test_flags_that_decide_become_fields(arguments: list[str], fields: dict[str, Any]) -> None:
     assert kubelet_flags(arguments).fields == fields
     kubelet_config(dict(fields) or {"maxPods": 1}, source="x")
