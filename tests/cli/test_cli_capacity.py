@@ -6,31 +6,16 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.cli.command import EXAMPLES, NODE, PODS, mooring
+from tests.cli.command import EXAMPLES, NODE, PODS, mooring, typed
+from tests.values import cases
 
 DATABASE = ("capacity", "data/database", *PODS, *NODE)
 SHAPE = ("--shape", "cpu=8,memory=16Gi")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
-        (DATABASE, 0, "20 more pods like data/database fit.\n"),
-        (DATABASE, 0, "Number 21 is refused: TopologyAffinityError"),
-        (DATABASE, 0, "evict data/database-0 (8 CPUs, 16 GiB, NUMA node 0)"),
-        ((*DATABASE, "--at-least", "0"), 0, ""),
-        ((*DATABASE, "--at-least", "20"), 0, ""),
-        ((*DATABASE, "--at-least", "21"), 1, "21 were wanted."),
-        ((*DATABASE, "--limit", "2"), 0, "At least 2 more pods like data/database fit; counting stopped there."),
-        (("capacity", "data/database-0", *PODS, *NODE), 0, "21 pods like data/database-0 fit, itself counted.\n"),
-        (("capacity", *SHAPE, *NODE), 0, "more pods with cpu=8, memory=16Gi fit."),
-    ],
-    ids=("headline", "next", "evictions", "none", "enough", "fewer", "limit", "itself", "shape"),
-)
-def test_the_answer_tells_how_many_and_the_exit_code_whether_they_are_enough(
-    arguments: tuple[str, ...], code: int, said: str
-) -> None:
-    answer = mooring(*arguments, code=code)
+@pytest.mark.parametrize(("code", "said", "asked"), cases(__file__, "counted.yaml", "code", "says", "asked"))
+def test_the_answer_tells_how_many_and_the_exit_code_whether_they_are_enough(asked: str, code: int, said: str) -> None:
+    answer = mooring(*typed(asked), code=code)
     assert (answer.err, said in answer.out) == ("", True), answer
 
 
