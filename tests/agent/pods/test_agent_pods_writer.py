@@ -482,6 +482,12 @@ def test_the_first_time_is_written_and_repeats_are_counted_at_growing_intervals(
     assert {one.name for one in written if one is not None} == {"web-0.7"}
 
 
+def test_a_thousand_tries_in_a_day_are_written_a_few_dozen_times() -> None:
+    book = EventBook()
+    written = [book.record(HELD, 11.0 * number, number) for number in range(24 * 3600 // 11)]
+    assert sum(one is not None for one in written) < 160
+
+
 def test_a_count_that_nobody_repeats_is_written_when_it_is_due() -> None:
     book = EventBook()
     book.record(HELD, 0, 1)
