@@ -10,6 +10,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.discovery.trees import plain
 from tests.values import cases
 
 from mooring.engine.core.machineinfo import Cache, MachineInfo
@@ -69,7 +70,6 @@ def threads(info: MachineInfo) -> list[tuple[int, list[tuple[int, ...]]]]:
     return [(node.node_id, [core.thread_ids for core in node.cores]) for node in info.topology]
 
 
-PACKAGES_ALONE = {0: (0, 7, None), 1: (1, 3, None), 2: (2, 7, None), 3: (3, 3, None)}
 BOOKS = {f"{CPU}/cpu{cpu}/topology/{name}": f"{cpu}\n" for cpu in (0, 1) for name in ("book_id", "drawer_id")}
 ONE_CORE = {0: (0, -1, None), 1: (0, -1, None)}
 
@@ -80,8 +80,13 @@ MACHINES = yaml.safe_load((Path(__file__).parent / "seen-by-cadvisor.yaml").read
 @pytest.mark.parametrize("case", MACHINES, ids=lambda case: str(case["name"]))
 def test_nodes_and_cores(case: dict[str, Any]) -> None:
     info = info_of(**{part: case[part] for part in ("cpus", "nodes", "texts", "arch") if part in case})
-    seen = [(node, [tuple(core) for core in cores]) for node, cores in case["sees"].items()]
-    assert (threads(info), info.num_cores) == (seen, case["count"])
+    if "sees" in case:
+        seen = [(node, [tuple(core) for core in cores]) for node, cores in case["sees"].items()]
+        assert (threads(info), info.num_cores) == (seen, case["count"])
+    for member, value in case.get("info", {}).items():
+        assert plain(getattr(info, member)) == value
+    for member, column in case.get("of_nodes", {}).items():
+        assert [plain(getattr(node, member)) for node in info.topology] == column
 
 
 def test_a_cpu_that_two_nodes_link_counts_twice() -> None:
@@ -91,9 +96,7 @@ def test_a_cpu_that_two_nodes_link_counts_twice() -> None:
     assert (threads(info), info.num_cores) == ([(0, [(0,), (1,)]), (1, [(1,)])], 3)
 
 
-def test_packages_in_place_of_nodes_have_no_memory_and_a_negative_one_is_the_socket() -> None:
-    nodes = info_of(PACKAGES_ALONE, ()).topology
-    assert {(node.memory, node.distances, node.hugepages) for node in nodes} == {(0, None, ())}
+def test_a_negative_package_is_the_socket() -> None:
     assert info_of(ONE_CORE, ()).topology[0].cores[0].socket_id == -1
 
 
@@ -117,17 +120,6 @@ def test_without_any_cpu_directory_there_is_no_topology() -> None:
 )
 def test_the_online_list_is_read_up_to_its_first_malformed_part(online: str | None, seen: list[int]) -> None:
     assert threads(info_of(cores(0, 1, 2), texts={f"{CPU}/online": online})) == [(0, [(cpu,) for cpu in seen])]
-
-
-def test_physical_cores_are_distinct_core_ids_of_the_whole_machine() -> None:
-    lines = "cpu MHz : 1.0\nphysical id : 0\ncore id : 0\nphysical id : 1\ncore id : 0\n"
-    info = info_of({0: (0, 0, 0), 1: (0, 1, 0)}, texts={"proc/cpuinfo": lines})
-    assert (info.num_physical_cores, info.num_sockets) == (1, 2)
-
-
-def test_sockets_come_from_sysfs_where_cpuinfo_has_none_and_online_cpus_alone_count() -> None:
-    info = info_of({0: (0, 4, 0), 1: (1, None, 0), 2: (2, 9, 0)}, texts={f"{CPU}/online": "0-1\n"})
-    assert info.num_sockets == 2  # 4, and 0 for the CPU without the file
 
 
 def cache(cpu: int, index: int, level: int, number: int | None, sharers: Sequence[int]) -> dict[str, str | None]:
@@ -216,45 +208,12 @@ def test_a_machine_that_tells_no_clock_fails_as_a_whole_except_on_some_architect
     assert (info.num_cores, told) == (1, expected)
 
 
-def test_cpufreq_goes_before_cpuinfo() -> None:
-    assert info_of({}, texts={f"{CPU}/cpu0/cpufreq/cpuinfo_max_freq": "2400000\n"}).cpu_frequency_khz == 2_400_000
-
-
 @pytest.mark.parametrize(("path", "text", "error"), cases(__file__, "topology-errors.yaml", "path", "text", "says"))
 def test_what_cannot_be_read_as_a_number_costs_the_whole_topology(path: str, text: str, error: str) -> None:
     whole = {f"{NODE}/node0/distance": "10"}
     assert answer(cores(0), texts=whole)[2] == ""
     info, _, told = answer(cores(0), texts=whole | {f"sys/devices/system/{path}": text})
     assert (told, info.num_cores, info.topology) == (error, 0, ())
-
-
-@pytest.mark.parametrize(
-    ("text", "row"), [("10 20 30\n", (10, 20, 30)), ("\u00a0\x85 \v\f\r\n7\t", (7,))], ids=["kept", "trimmed as by Go"]
-)
-def test_a_row_of_distances_is_kept_as_it_is(text: str, row: tuple[int, ...]) -> None:
-    assert info_of(cores(0), texts={f"{NODE}/node0/distance": text}).topology[0].distances == row
-
-
-def test_memory_is_that_of_the_node_also_where_it_is_none() -> None:
-    nodes = info_of(cores(0), (0, 1), {f"{NODE}/node0/meminfo": "Node 0 MemTotal: 0 kB\n"}).topology
-    assert [node.memory for node in nodes] == [0, 2**20]
-
-
-def test_pools_come_in_text_order_with_their_reserved_pages() -> None:
-    folder = "sys/kernel/mm/hugepages/hugepages"
-    texts = {f"{folder}-{size}kB/nr_hugepages": count for size, count in ((2048, "7\n"), (1048576, "2\n"))}
-    texts |= {f"{folder}-{size}kB/free_hugepages": "0\n" for size in (2048, 1048576)}
-    found = info_of({}, texts=texts).hugepages
-    assert [(pool.page_size, pool.num_pages) for pool in found] == [(1048576, 2), (2048, 7)]
-
-
-def test_memory_modules_are_summed_by_type() -> None:
-    texts = {}
-    for name, size in (("mc0/dimm0", 1024), ("mc0/dimm1", 2048), ("mc1/dimm0", 512)):
-        texts[f"sys/devices/system/edac/mc/{name}/dimm_mem_type"] = "Registered-DDR4\n"
-        texts[f"sys/devices/system/edac/mc/{name}/size"] = f"{size}\n"
-    (modules,) = info_of({}, texts=texts).memory_by_type
-    assert (modules.type, modules.capacity, modules.dimm_count) == ("Registered-DDR4", 3584 * 2**20, 3)
 
 
 SMALL = {

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 from tests.values import not_none
 
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Hardware, HardwarePages, Machine
+from mooring.engine.core.machineinfo import HugePages, MemoryModules
 from mooring.inputs.machines.archive import ArchiveTree
 from mooring.inputs.machines.loader import machine_of
 
@@ -37,8 +40,8 @@ def cores(count: int) -> Files:
 
 def plain(value: object) -> object:
     """Return a value as a table writes it."""
-    if isinstance(value, HardwarePages):
-        return [value.size_bytes, value.count]
+    if isinstance(value, HardwarePages | HugePages | MemoryModules):
+        return [plain(getattr(value, one.name)) for one in fields(value)]
     if isinstance(value, tuple):
         return [plain(one) for one in value]
     return str(value) if isinstance(value, CPUSet) else value

@@ -59,24 +59,11 @@ def test_lists_are_opened(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "count"),
-    [
-        (workload("Deployment", "apps/v1", replicas=3), 3),
-        (workload("Deployment", "apps/v1"), 1),
-        (workload("Deployment", "apps/v1", replicas=0), 0),
-        (workload("StatefulSet", "apps/v1", replicas=2), 2),
-        (workload("ReplicaSet", "apps/v1", replicas=2), 2),
-        (workload("ReplicationController", "v1", replicas=2), 2),
-        (workload("DaemonSet", "apps/v1", replicas=5), 1),
-        (workload("Job", "batch/v1"), 1),
-        (workload("Job", "batch/v1", parallelism=3), 3),
-        (workload("Job", "batch/v1", parallelism=3, completions=2), 2),
-        (workload("Job", "batch/v1", completions=5), 1),
-        (workload("Job", "batch/v1", parallelism=0), 0),
-    ],
+    ("count", "version", "spec", "kind"),
+    cases(__file__, "counts-of-workloads.yaml", "count", "version", "spec", "kind"),
 )
-def test_workloads_give_their_pods(tmp_path: Path, content: dict[str, Any], count: int) -> None:
-    found = load_pods([write(tmp_path, content)])
+def test_workloads_give_their_pods(tmp_path: Path, count: int, version: str, spec: dict[str, Any], kind: str) -> None:
+    found = load_pods([write(tmp_path, workload(kind, version, **spec))])
     assert [entry.name for entry in found] == [f"web-{number}" for number in range(count)]
     assert [entry.uid for entry in found] == [f"shop_web-{number}" for number in range(count)]
     assert all(entry.qos is QoS.GUARANTEED and entry.annotations == {"a": "b"} for entry in found)

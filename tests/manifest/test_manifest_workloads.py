@@ -168,16 +168,9 @@ def test_sidecars_gpus_and_templates_of_spark_count(tmp_path: Path) -> None:
     assert found[1].message.startswith("planned as its executor, which requests ")
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("  executor: {memory: 8Gi}\n", "spec.executor.memory: '8Gi' is no size of Spark; write it as Spark reads it"),
-        ("  executor: {instances: -1}\n", "instances"),
-        ("  memoryOverheadFactor: much\n", "spec.memoryOverheadFactor: 'much' is no number"),
-    ],
-)
+@pytest.mark.parametrize(("spec", "message"), cases(__file__, "refused-spark.yaml", "spec", "says"))
 def test_sizes_that_spark_does_not_read_are_refused(spec: str, message: str, tmp_path: Path) -> None:
-    assert message in refusal(spark, tmp_path, spec)
+    assert message in refusal(spark, tmp_path, f"  {spec}\n")
 
 
 def test_misspelt_fields_of_spark_are_named(tmp_path: Path) -> None:
