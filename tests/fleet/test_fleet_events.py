@@ -317,7 +317,6 @@ WRONG_EVENTS: list[tuple[Any, str]] = [
     ({"at": -1, "do": "drain", "nodes": ["a"]}, "events[0].at: must be a number of seconds"),
     ({"at": 1, "do": "drain", "nodes": ["a"], "cpus": "1"}, "events[0].cpus: is not known"),
     ({"at": 1, "do": "offline", "nodes": ["a"], "cpus": "1"}, "events[0].do: needs the extension cpu-hotplug"),
-    ({"at": 1e308, "do": "drain", "nodes": ["a"]}, "events[0].at: must be a number of seconds"),
     ({"at": 1, "do": "drain", "nodes": ["a"], "every": 1e308}, "events[0].every: must be a number of seconds"),
     ({"at": 1, "do": "taint", "nodes": ["a"], "taints": [{"key": 1}]}, "events[0].taints[0].key: must be a string"),
     ({"at": 1, "do": "restart", "nodes": ["a"], "release": "9"}, "events[0].release: '9' is not a kubelet version"),
@@ -374,12 +373,9 @@ WRONG_LINES: list[tuple[Any, str]] = [
 ]
 WRONG_NUMBERS = [
     ("meanLifetime: 1e308", "", ":3:1: meanLifetime: must be a number of seconds from 0 to 3153600000 (100 years)"),
-    ("meanLifetime: -1", "", ":3:1: meanLifetime: must be a number of seconds from 0 to"),
     ("meanLifetime: .inf", "", ":3:15: .inf is not a number"),
-    ("meanLifetime: 1h", "", ":3:1: meanLifetime: must be a number of seconds from 0 to"),
     ("perHour: -10", "", ":3:1: perHour: must not be negative, but is -10; write 0 or more"),
     ("perHour: .nan", "", ":3:10: .nan is not a number"),
-    ("burst: -1", "", ":3:1: burst: must be at least 1, but is -1; write 1 or more"),
     ("burst: 0", "", ":3:1: burst: must be at least 1, but is 0; write 1 or more"),
     ("count: -5", "", ":3:1: count: must not be negative, but is -5; write 0 or more"),
     ("", "weight: -1, ", ":5:4: shapes[0].weight: must not be negative, but is -1; write 0 or more"),
