@@ -16,7 +16,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from tests.scheduling.extender_cluster import authority
+from tests.scheduling.extender_cluster import certificates
 from tests.serve.clusters import node_site, recording
 from tests.shadow.listing import answering
 from tests.values import not_none, refusal
@@ -198,30 +198,45 @@ def test_beyond_loopback_an_api_server_is_needed(host: str, is_loopback: bool, t
         assert "nowhere" in refusal(guard_of, options)
 
 
-def test_the_certificate_is_the_one_that_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    signer = authority(tmp_path, "authority")
-    own = signer.issue("page", "subjectAltName=IP:127.0.0.1", "basicConstraints=critical,CA:FALSE")
+def test_a_replaced_certificate_is_served_at_the_next_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [tmp_path / "tls.crt", tmp_path / "tls.key"]
+
+    def place(name: str) -> str:
+        own = certificates(tmp_path / name) / "mooring-extender-tls"
+        for target in files:
+            (own / target.name).replace(target)
+        return ssl.PEM_cert_to_DER_cert(files[0].read_text(encoding="ascii")).hex()
+
+    def served() -> str:
+        trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+        with (
+            socket.create_connection(("127.0.0.1", int(port[0])), timeout=20) as plain,
+            trusting.wrap_socket(plain) as client,
+        ):
+            return (client.getpeercert(binary_form=True) or b"").hex()
+
     stop, started, port = threading.Event(), threading.Event(), [""]
 
     def say(words: str) -> None:
-        if words.startswith("serving https://"):
+        if words.startswith("serving "):
             port[0] = words.rstrip("/").rpartition(":")[2]
             started.set()
 
     monkeypatch.setattr("mooring.monitoring.serve.app.stop_signals", lambda: nullcontext(stop))
-    options = ServeOptions(Address("127.0.0.1", 0), certificate=str(own.certificate), key=str(own.key))
+    first = place("first")
+    options = ServeOptions(Address("127.0.0.1", 0), certificate=str(files[0]), key=str(files[1]))
     app = node_application(recording(), OpenGuard(), loopback=True)
     thread = Thread(target=run_application, args=(app, options, say), daemon=True)
     thread.start()
-    trusting = ssl.create_default_context(cafile=str(signer.certificate))
     try:
         assert started.wait(20)
-        with (
-            socket.create_connection(("127.0.0.1", int(port[0])), timeout=20) as plain,
-            trusting.wrap_socket(plain, server_hostname="127.0.0.1") as client,
-        ):
-            given = ssl.PEM_cert_to_DER_cert(own.certificate.read_text(encoding="ascii"))
-            assert client.getpeercert(binary_form=True) == given
+        assert served() == first
+        second = place("second")
+        assert first != second
+        assert served() == second
     finally:
         stop.set()
         thread.join(20)
