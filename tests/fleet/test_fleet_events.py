@@ -175,11 +175,13 @@ def test_the_agent_holds_a_pod_on_its_node_until_another_one_leaves(tmp_path: Pa
     assert agent_or_not(tmp_path, pods)["records"][-1]["admitted"] == 50.0
 
 
-def test_a_pod_that_the_agent_never_has_room_for_is_held_and_counted(tmp_path: Path) -> None:
+def test_a_pod_that_the_agent_never_has_room_for_is_held_and_counted_until_it_is_deleted(tmp_path: Path) -> None:
     found = agent_or_not(tmp_path, [arrival("wide", SIX), arrival("next", "2", 5)])
     assert fates(found) == {"wide": "held", "next": "waits"}
     assert found["records"][0]["code"]
     assert found["groups"][0]["admitted"] == 0
+    found = agent_or_not(tmp_path, [arrival("wide", SIX, leaves=50), arrival("next", "2", 5)])
+    assert told(found, "fate", "admitted") == [("left", None), ("runs", 50.0)]
 
 
 def test_a_held_pod_that_is_drained_counts_as_one_that_left_and_its_controller_creates_another(tmp_path: Path) -> None:
