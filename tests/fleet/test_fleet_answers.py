@@ -57,11 +57,6 @@ def test_the_extender_leaves_out_the_node_that_would_refuse(tmp_path: Path) -> N
     assert sum(found["filtered"].values()) == 3
 
 
-def test_a_pod_that_waits_gets_the_node_that_a_deleted_one_leaves(tmp_path: Path) -> None:
-    found = simulated(tmp_path, [group("a")], [arrival("a", "4", leaves=50), arrival("o", "3"), arrival("b", "4", 10)])
-    assert [one["admitted"] for one in found["records"]] == [0.0, 0.0, 50.0]
-
-
 def test_figures_are_the_same_in_this_process_and_in_others(tmp_path: Path) -> None:
     words = ("--strategy", "LeastAllocated", "--strategy", "LeastAllocated+extender", "--seeds", "2", "-o", "json")
     settings = ("--set", "topologyManagerPolicy=none,restricted")

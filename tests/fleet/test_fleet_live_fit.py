@@ -14,6 +14,7 @@ from hypothesis import strategies as some
 from tests.cli.command import mooring
 from tests.documents.validation import complaints
 from tests.fleet.clusters import asked
+from tests.fleet.described import arrival, work_file
 from tests.fleet.live_clusters import ALIGNED, MACHINE, budget, live, node, objects, pod
 
 from mooring.cli.output import json_text
@@ -23,7 +24,6 @@ from mooring.engine.kubelet.admit import admit
 from mooring.engine.kubelet.events import Restart
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.releases.catalog import release_of
-from mooring.fleet.event_files import load_cluster
 from mooring.fleet.live_cluster import LiveCluster, live_cluster
 from mooring.fleet.nodes import Nodes
 from mooring.fleet.relocation.answer import FitQuestion, drain, fit, is_clean, upgrade
@@ -435,8 +435,9 @@ def test_what_could_not_be_read_is_said_again_by_every_answer(tmp_path: Path) ->
 
 def test_simulations_take_an_archive_with_its_nodes_as_they_are(tmp_path: Path) -> None:
     path = written(tmp_path, ClusterArchive(cluster_archive(), WHEN).packed())
-    found = load_cluster(path, machines=(MACHINE,)).cluster
-    assert [len(now.pods) for now in found.now.values()] == [1, 2]
+    words = ("-f", work_file(tmp_path, arrival("late", "1", 5, 10)), "--machine", MACHINE, "-o", "json")
+    document = mooring("fleet", "simulate", "--cluster", path, *words).document
+    assert (document["nodes"], document["samples"][0]["used"]["cpu"]) == (2, 2000 + 3000 + 1000)
 
 
 @pytest.mark.parametrize(
