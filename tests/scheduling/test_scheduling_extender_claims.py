@@ -406,14 +406,6 @@ def test_an_older_state_brings_nothing_back_and_loses_nothing(world: World) -> N
     assert world.view.counts()["assumed"] == 0
 
 
-def test_a_pod_counts_from_its_bind_on_whatever_is_published(world: World) -> None:
-    assert world.bind(guaranteed("one", 4))
-    world.publish()
-    world.deliver(1)
-    assert world.wants(guaranteed("two", 3))
-    assert not world.wants(guaranteed("two", 4))
-
-
 def test_a_bind_of_which_nobody_knows_counts_until_it_is_known_or_long_ago(world: World) -> None:
     assert world.bind(guaranteed("lost", 4), arrives=False, answered=False)
     assert not world.wants(guaranteed("next", 4))
@@ -438,11 +430,6 @@ def test_a_pod_that_was_bound_at_the_first_try_keeps_its_place(world: World) -> 
     assert world.bind(guaranteed("one", 3))
     # "one" fills NUMA node 0, so that "two" leaves 2 CPUs on NUMA node 1.
     assert world.wants(guaranteed("three", 2))
-
-
-def test_a_bind_that_the_api_server_refused_does_not_count(world: World) -> None:
-    assert world.bind(guaranteed("refused", 4), arrives=False)
-    assert world.wants(guaranteed("next", 4))
 
 
 def test_a_pod_that_came_and_went_between_two_states_stands_in_nobodys_way(world: World) -> None:

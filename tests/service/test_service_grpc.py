@@ -420,12 +420,6 @@ def test_a_declared_message_has_each_field_under_its_number_on_the_wire() -> Non
     assert (message.many[0].j, message.by_name["x"].text, dict(message.labels)) == (-(2**40), "y", {"k": "v"})
 
 
-def test_what_is_not_set_is_absent() -> None:
-    message = NestedMessage.FromString(b"")
-    assert (message.HasField("one"), message.one.text, list(message.many)) == (False, "", [])
-    assert message.SerializeToString() == b""
-
-
 def test_a_field_of_a_message_that_is_not_declared_is_refused() -> None:
     with pytest.raises(TypeError, match="field one: no message UnheardMessage is declared before this one"):
 

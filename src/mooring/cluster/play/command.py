@@ -74,6 +74,11 @@ def command(
 
     Every pod bound to one is admitted, or rejected with the kubelet's reason, message and event.
     """
+
+    def decided(pod: PlayedPod, rejection: Rejection | None) -> None:
+        if rejection is not None:
+            emit(f"{pod.namespace}/{pod.name} on {pod.node}: {rejection.reason}: {clean(rejection.message)}")
+
     with needs_extra("dra,kube" if sockets else "kube", source="mooring play"):
         cluster = event_files.load_cluster(file).cluster
         connect = partial(apiserver.cluster_of, apiserver.configuration_of(kubeconfig or None, context or None))
@@ -88,7 +93,7 @@ def command(
             Path(sockets) if sockets else None,
         )
         with played.playing() as play:
-            play.decided = _rejected
+            play.decided = decided
             with daemon.stop_signals() as stop:
                 emit(f"{len(play.nodes)} nodes of {cluster.name} are ready; Ctrl-C ends them.")
                 stop.wait(seconds)
@@ -99,9 +104,3 @@ def command(
             if not keep:
                 tell("nodes and their pods are removed; Ctrl-C again leaves them")
     return YES
-
-
-def _rejected(pod: PlayedPod, rejection: Rejection | None) -> None:
-    """Print a rejection."""
-    if rejection is not None:
-        emit(f"{pod.namespace}/{pod.name} on {pod.node}: {rejection.reason}: {clean(rejection.message)}")
