@@ -14,16 +14,14 @@ from tests.node.metered import Metered, Numbers, config, container, machine, pod
 from tests.node.podlevel_nodes import shared
 
 import mooring.engine.node.metric_names as name
-from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.decision import Rejection, StartRefusal
 from mooring.engine.core.pod import Container, Pod, PodResources, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.core.release import FeatureGates, resolve_gates
-from mooring.engine.cpumanager.facts import CPUsAssigned
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.node import Node
-from mooring.engine.node.facts import AdmissionBegun, AdmissionEndless, KubeletStarted
+from mooring.engine.node.facts import KubeletStarted
 from mooring.engine.node.metric_names import (
     DEVICES,
     METRICS,
@@ -35,7 +33,7 @@ from mooring.engine.node.metric_names import (
     rejection,
     samples,
 )
-from mooring.engine.node.metrics import Metrics, fold, observe_duration
+from mooring.engine.node.metrics import Metrics, observe_duration
 from mooring.engine.releases.gates import known_gates
 
 REQUESTS = "topology_manager_admission_requests_total"
@@ -198,28 +196,6 @@ def test_admitted_pods_are_counted_by_where_their_resources_are_declared(declare
 
 
 # An admission that never ends.
-
-
-def test_an_endless_admission_keeps_its_counts_and_gives_its_gauges_back() -> None:
-    metered = Metered(config())
-    metered.admit(pod("a", container("one", "2")))
-    before = metered.numbers
-    held = {"b": {"one": CPUMask(0b1100 << 8)}}
-    state = replace(metered.node.cpu, assignments={**metered.node.cpu.assignments, **held})
-    told = [
-        AdmissionBegun("b"),
-        CPUsAssigned("b", "one", CPUMask(0b1100 << 8), state.held, state),
-        AdmissionEndless("b", "group-loop"),
-    ]
-    after = Metered(config())
-    after.observer.metrics = fold(metered.observer.metrics, told)
-    grown = {series: value - before.get(series, 0) for series, value in after.numbers.items()}
-    assert {series: by for series, by in grown.items() if by} == {
-        REQUESTS: 1,
-        'container_aligned_compute_resources_count{boundary="uncore_cache",scope="container"}': 1,
-    }
-    assert after.numbers.keys() == before.keys()
-    assert after.observer.metrics.before is None
 
 
 # The value and its observers.
@@ -397,17 +373,3 @@ def test_metrics_are_registered_with_their_gates() -> None:
 )
 def test_every_policy_but_none_creates_its_series(kubelet: KubeletConfig, created: Numbers) -> None:
     assert Metered(kubelet).numbers == {**ALWAYS, **created}
-
-
-def test_a_start_on_a_state_counts_what_it_holds() -> None:
-    before = Metered(config())
-    before.admit(pod("a", container("one", "2"), container("two", "8")))
-    held = before.node.cpu.assignments["a"]
-    assert (held["one"] | held["two"]).bit_count() == 10
-    restarted = before.node.restart(observer=before.observer)
-    assert isinstance(restarted, tuple)
-    found = before.numbers
-    assert found["cpu_manager_exclusive_cpu_allocation_count"] == 10
-    assert found["cpu_manager_shared_pool_size_millicores"] == 4000
-    assert found['cpu_manager_allocation_per_numa{numa_node="0"}'] == 2
-    assert found['cpu_manager_allocation_per_numa{numa_node="1"}'] == 8
