@@ -14,14 +14,16 @@ from tests.node.metered import Metered, Numbers, config, container, machine, pod
 from tests.node.podlevel_nodes import shared
 
 import mooring.engine.node.metric_names as name
+from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.decision import Rejection, StartRefusal
 from mooring.engine.core.pod import Container, Pod, PodResources, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.core.release import FeatureGates, resolve_gates
+from mooring.engine.cpumanager.facts import CPUsAssigned
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.node import Node
-from mooring.engine.node.facts import KubeletStarted
+from mooring.engine.node.facts import AdmissionBegun, AdmissionEndless, KubeletStarted
 from mooring.engine.node.metric_names import (
     DEVICES,
     METRICS,
@@ -33,7 +35,7 @@ from mooring.engine.node.metric_names import (
     rejection,
     samples,
 )
-from mooring.engine.node.metrics import Metrics, observe_duration
+from mooring.engine.node.metrics import Metrics, fold, observe_duration
 from mooring.engine.releases.gates import known_gates
 
 REQUESTS = "topology_manager_admission_requests_total"
@@ -196,6 +198,28 @@ def test_admitted_pods_are_counted_by_where_their_resources_are_declared(declare
 
 
 # An admission that never ends.
+
+
+def test_an_endless_admission_keeps_its_counts_and_gives_its_gauges_back() -> None:
+    metered = Metered(config())
+    metered.admit(pod("a", container("one", "2")))
+    before = metered.numbers
+    held = {"b": {"one": CPUMask(0b1100 << 8)}}
+    state = replace(metered.node.cpu, assignments={**metered.node.cpu.assignments, **held})
+    told = [
+        AdmissionBegun("b"),
+        CPUsAssigned("b", "one", CPUMask(0b1100 << 8), state.held, state),
+        AdmissionEndless("b", "group-loop"),
+    ]
+    after = Metered(config())
+    after.observer.metrics = fold(metered.observer.metrics, told)
+    grown = {series: value - before.get(series, 0) for series, value in after.numbers.items()}
+    assert {series: by for series, by in grown.items() if by} == {
+        REQUESTS: 1,
+        'container_aligned_compute_resources_count{boundary="uncore_cache",scope="container"}': 1,
+    }
+    assert after.numbers.keys() == before.keys()
+    assert after.observer.metrics.before is None
 
 
 # The value and its observers.
