@@ -15,7 +15,6 @@ from mooring.engine.core.config import (
     DEVICE_ALIGNMENT,
     DeviceAlignment,
     DeviceAlignments,
-    DeviceClass,
     MooringConfig,
 )
 from mooring.engine.core.errors import InputError
@@ -166,9 +165,7 @@ def with_gpu(pod: Pod, count: int = 1) -> Pod:
 def test_the_annotation_wins_over_the_node_and_a_class_over_the_default(
     annotation: str | None, expected: tuple[DeviceAlignment, ...]
 ) -> None:
-    rules = DeviceAlignments(
-        FOLLOW, {"nics": DeviceClass(REQUIRE), "fpgas": DeviceClass(IGNORE, ("vendor.example/fpga-*",))}
-    )
+    rules = DeviceAlignments(FOLLOW, {"nics": (REQUIRE, ()), "fpgas": (IGNORE, ("vendor.example/fpga-*",))})
     annotations = {} if annotation is None else {ANNOTATION: annotation}
     found = tuple(alignment_of(rules, annotations, name) for name in (GPU, NIC, "vendor.example/fpga-x"))
     assert found == expected
