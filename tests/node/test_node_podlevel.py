@@ -70,14 +70,15 @@ TOO_LARGE = whole("5", container("s", "2", kind=SIDECAR), container("i", "4", ki
 """The init container does not fit beside the sidecar; API validation keeps such pods away."""
 
 
-def test_with_pod_restart_fixed_what_was_left_half_way_is_given_back() -> None:
+def test_with_pod_restart_fixed_nothing_is_left_half_way_and_what_was_left_is_given_back() -> None:
     left, decision = fresh(managed()).admit(TOO_LARGE)
     text = "not enough cpus available to satisfy request: requested=4, available=3"
     assert decision.message == f"Allocate failed due to {text}, which is unexpected"
     assert cpus_of(left) == {"": "1-5"}
-    sane = fresh(managed(), ONE_THREAD, "pod-restart").settings
-    node, _ = restarted(left, sane)[0].admit(Pod("other", "other"))
-    assert node.cpu == fresh(managed()).cpu
+    sane = fresh(managed(), ONE_THREAD, "pod-restart")
+    assert sane.admit(TOO_LARGE)[0].cpu == sane.cpu
+    node, _ = restarted(left, sane.settings)[0].admit(Pod("other", "other"))
+    assert node.cpu == sane.cpu
 
 
 def test_fractions_of_memory_are_no_requests_of_the_pod() -> None:
