@@ -76,24 +76,6 @@ def test_a_deferred_resize_is_tried_again_when_a_pod_leaves() -> None:
     assert results[3]["retried"]["a"]["resize"] == {"condition": "", "reason": "", "message": ""}
 
 
-def test_deferred_resizes_are_tried_by_priority_and_those_that_raise_nothing_first() -> None:
-    # Six and a half of seven CPUs are in use; what c leaves is enough for one of the others.
-    results = steps(
-        admit("a", "2"),
-        admit("b", "2", priority=5),
-        admit("c", "2500m"),
-        resize("a", "4"),
-        resize("b", "4"),
-        resize("c", "1"),
-        kubelet=SHARING,
-    )
-    assert [results[3]["resize"]["reason"], results[4]["resize"]["reason"]] == ["Deferred", "Deferred"]
-    assert results[5]["accepted"]
-    assert list(results[5]["retried"]) == ["b", "a"]
-    assert results[5]["retried"]["b"]["resize"]["reason"] == ""
-    assert results[5]["retried"]["a"]["resize"]["reason"] == "Deferred"
-
-
 def test_what_is_not_granted_is_asked_again_after_a_restart() -> None:
     results = steps(admit("a", "3"), resize("a", "9"), {"restart": True}, advance("29s"), advance("1s"))
     assert results[1]["resize"]["reason"] == "Infeasible"

@@ -15,7 +15,7 @@ from mooring.engine.core.decision import Endless, Placement, Rejection, StartRef
 from mooring.engine.core.pod import Pod, PodResources
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.node import Decision, Node, Readmission, StartRefusedError
-from mooring.engine.node.facts import HintsGiven, PodRejected
+from mooring.engine.node.facts import HintsGiven, PodRejected, StaleStateRemoved
 from mooring.engine.node.settings import RestoredStates, start_managers
 from mooring.engine.topologymanager.hints import Hint
 
@@ -67,7 +67,9 @@ def test_a_pod_that_something_else_refused_is_stale_later() -> None:
     busy, _ = node().admit(one("u", "2"))
     withdrawn = busy.withdraw("u")
     assert (withdrawn.cpu, withdrawn.active, withdrawn.started) == (busy.cpu, {}, {})
-    assert [*withdrawn.admit(one("v", "2"))[0].cpu.assignments] == ["v"]
+    facts: list[object] = []
+    assert [*withdrawn.admit(one("v", "2"), facts.append)[0].cpu.assignments] == ["v"]
+    assert StaleStateRemoved(("u",)) in facts
 
 
 def test_adopted_pods_are_not_stale() -> None:

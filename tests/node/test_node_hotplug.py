@@ -99,6 +99,17 @@ def test_without_room_on_its_nodes_a_set_stays_broken_until_there_is_some() -> N
     assert told(change) == [("a", "1-4", "1,3-5")]
 
 
+def test_a_kept_cpu_that_is_back_is_given_to_nobody_else() -> None:
+    node, _ = offline(with_pods(hotpluggable(), pod(3)), "1-2")
+    node, change = online(node, "1")
+    assert (set_of(node, "p"), change.restored, left_in_pool(node)) == ("3-5", (), "0-1,6-15")
+    node = with_pods(node, pod(10, uid="q"))
+    assert not node.admit(pod(1, uid="r"))[1].admitted
+    node, _ = online(node, "2")
+    assert set_of(node, "p") == "1-3"
+    assert node.admit(pod(2, uid="r"))[1].admitted
+
+
 def test_a_stand_in_that_is_lost_is_replaced_itself_and_forgotten() -> None:
     node = with_pods(hotpluggable(), pod(2))
     lost, _ = offline(offline(node, "1")[0], "3")
@@ -243,3 +254,10 @@ def test_what_init_containers_left_is_not_given_while_it_is_offline() -> None:
     after, readmission = begun.readmit([reusing()])
     assert not readmission.refused
     assert set_of(after, "p") == "1,3-4"
+
+
+def test_what_init_containers_left_is_what_stands_in() -> None:
+    node = with_pods(hotpluggable(), reusing())
+    left = replace(node.providers.reusable_cpus, cpus=cpus("1-2"))
+    lost, _ = offline(replace(node, providers=replace(node.providers, reusable_cpus=left)), "2")
+    assert lost.providers.reusable_cpus.cpus == cpus("1,4")

@@ -397,17 +397,3 @@ def test_metrics_are_registered_with_their_gates() -> None:
 )
 def test_every_policy_but_none_creates_its_series(kubelet: KubeletConfig, created: Numbers) -> None:
     assert Metered(kubelet).numbers == {**ALWAYS, **created}
-
-
-def test_a_start_on_a_state_counts_what_it_holds() -> None:
-    before = Metered(config())
-    before.admit(pod("a", container("one", "2"), container("two", "8")))
-    held = before.node.cpu.assignments["a"]
-    assert (held["one"] | held["two"]).bit_count() == 10
-    restarted = before.node.restart(observer=before.observer)
-    assert isinstance(restarted, tuple)
-    found = before.numbers
-    assert found["cpu_manager_exclusive_cpu_allocation_count"] == 10
-    assert found["cpu_manager_shared_pool_size_millicores"] == 4000
-    assert found['cpu_manager_allocation_per_numa{numa_node="0"}'] == 2
-    assert found['cpu_manager_allocation_per_numa{numa_node="1"}'] == 8

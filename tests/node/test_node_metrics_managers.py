@@ -12,7 +12,7 @@ from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.pod import ContainerKind, Pod, QoS
 from mooring.engine.cpumanager.facts import CPUsAssigned, CPUsReleased
 from mooring.engine.cpumanager.state import CPUState
-from mooring.engine.node.metrics import NUMA_GAUGE, fold
+from mooring.engine.node.metrics import fold
 
 MANAGERS = {"PodLevelResourceManagers": True}
 INIT, SIDECAR = ContainerKind.INIT, ContainerKind.SIDECAR
@@ -210,19 +210,6 @@ def test_cpus_of_two_uncore_caches_are_not_aligned_whatever_the_option() -> None
 
 
 # Removal.
-
-
-@pytest.mark.parametrize(("fixed", "change"), [((), {}), ((NUMA_GAUGE,), {ON_NODE_1: -8})], ids=["defect", "fixed"])
-def test_the_gauge_of_a_numa_node_keeps_its_last_count_and_fixed_returns_to_0(
-    fixed: tuple[str, ...], change: Numbers
-) -> None:
-    metered = Metered(config(), fixed=fixed)
-    assert ON_NODE_1 not in metered.numbers
-    metered.admit(pod("a", container("main", "6")))
-    metered.admit(pod("b", container("main", "8")))
-    assert (metered.numbers[ON_NODE_0], metered.numbers[ON_NODE_1]) == (6, 8)
-    assert metered.change_of_removal("b") == {EXCLUSIVE: -8, SHARED_POOL: 8000, **change}
-    assert metered.numbers[ON_NODE_1] == (0 if fixed else 8)
 
 
 def test_a_released_cpu_that_another_pod_has_too_is_not_counted_per_node() -> None:

@@ -70,37 +70,15 @@ TOO_LARGE = whole("5", container("s", "2", kind=SIDECAR), container("i", "4", ki
 """The init container does not fit beside the sidecar; API validation keeps such pods away."""
 
 
-def failed(*fixed: str) -> tuple[Node, Decision]:
-    node, decision = fresh(managed(), ONE_THREAD, *fixed).admit(TOO_LARGE)
+def test_with_pod_restart_fixed_nothing_is_left_half_way_and_what_was_left_is_given_back() -> None:
+    left, decision = fresh(managed()).admit(TOO_LARGE)
     text = "not enough cpus available to satisfy request: requested=4, available=3"
     assert decision.message == f"Allocate failed due to {text}, which is unexpected"
-    return node, decision
-
-
-def test_an_allocation_that_fails_half_way_leaves_the_pods_cpus_to_nobody_for_ever() -> None:
-    node, decision = failed()
-    assert (str(decision.pod.cpus), str(decision.shared_pool)) == ("1-5", "0")
-    assert cpus_of(node) == {"": "1-5"}
-    removed, _ = node.remove("pod")
-    assert cpus_of(removed) == {"": "1-5"}
-    restarted = removed.restart()
-    assert isinstance(restarted, tuple)
-    assert cpus_of(restarted[0]) == {"": "1-5"}
-
-
-def test_with_pod_restart_fixed_it_leaves_nothing() -> None:
-    node, decision = failed("pod-restart")
-    assert (str(decision.pod.cpus), str(decision.shared_pool)) == ("", "0-5")
-    assert node.cpu == fresh(managed()).cpu
-
-
-def test_with_pod_restart_fixed_what_was_left_before_is_given_back() -> None:
-    left, _ = failed()
-    sane = fresh(managed(), ONE_THREAD, "pod-restart").settings
-    restarted = left.restart(sane)
-    assert isinstance(restarted, tuple)
-    node, _ = restarted[0].admit(Pod("other", "other"))
-    assert node.cpu == fresh(managed()).cpu
+    assert cpus_of(left) == {"": "1-5"}
+    sane = fresh(managed(), ONE_THREAD, "pod-restart")
+    assert sane.admit(TOO_LARGE)[0].cpu == sane.cpu
+    node, _ = restarted(left, sane.settings)[0].admit(Pod("other", "other"))
+    assert node.cpu == sane.cpu
 
 
 def test_fractions_of_memory_are_no_requests_of_the_pod() -> None:

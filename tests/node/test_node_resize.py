@@ -34,6 +34,15 @@ from mooring.engine.node.resizing import reconcile, resize, resize_state
 from mooring.engine.node.resources import DEFERRED, IN_PROGRESS, INFEASIBLE, PENDING, Waiting, retry_order
 
 
+def test_what_a_container_got_at_first_stays_when_it_shrinks() -> None:
+    node, _ = with_pods(started(SIXTEEN, config()), pod(2, uid="q"), pod(2)).remove("q")
+    seen = [cpus(node)]
+    for number in (4, 2):
+        node, _ = resized(node, pod(number))
+        seen.append(cpus(node))
+    assert seen == ["3-4", "1-4", "3-4"]
+
+
 def test_whole_cores_stay_whole_and_half_ones_are_refused() -> None:
     node = with_pods(started(TEN_CORES, config(full_pcpus_only="true")), pod(2))
     message = "SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2"

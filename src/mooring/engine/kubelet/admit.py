@@ -102,7 +102,12 @@ def admit(
     if result.never_returns:
         return after, result
     if not result.admitted:
-        return (kubelet if mode is AdmitMode.TRIAL else _without_requests(after, kubelet, pod)), result
+        known = kubelet.requests
+        if mode is AdmitMode.TRIAL or known is None or known.active is not kubelet.node.active:
+            return (kubelet if mode is AdmitMode.TRIAL else after), result
+        # The sums stay; a pod that had been adopted from the state files is active no more.
+        gone = kubelet.node.active.get(pod.uid) if pod.uid not in after.node.active else None
+        return after.counting(without(known.amounts, gone)), result
     if mode is AdmitMode.MANAGERS:
         return (after if running else after.start_containers(pod.uid, observer)), result
     used, wanted = without(kubelet.used, kubelet.node.active.get(pod.uid)), pod_requests(pod)
@@ -198,15 +203,6 @@ def without(used: Mapping[str, int], pod: Pod | None) -> Mapping[str, int]:
         return used
     wanted = pod_requests(pod)
     return {name: amount - wanted.get(name, 0) for name, amount in used.items()}
-
-
-def _without_requests(after: Kubelet, before: Kubelet, pod: Pod) -> Kubelet:
-    """Return a kubelet that refused a pod with the sums of before, where they were known."""
-    if before.requests is None or before.requests.active is not before.node.active:
-        return after
-    # A pod that had been adopted from the state files is active no more.
-    gone = before.node.active.get(pod.uid) if pod.uid not in after.node.active else None
-    return after.counting(without(before.requests.amounts, gone))
 
 
 def _nothing_decided(kubelet: Kubelet, pod: Pod) -> Decision:

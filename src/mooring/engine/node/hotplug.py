@@ -13,7 +13,7 @@ What people should know about CPUs that are offline (extension cpu-hotplug).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask, list_text
 from mooring.engine.core.config import CPU_HOTPLUG
@@ -179,22 +179,18 @@ def _changed(node: Node, offline: int, observer: Observer | None) -> tuple[Node,
         state, pairs = restored(node.cpu, owner)
         if pairs:
             node = _moved(node, state, owner, pairs)
-    back = tuple(_restored(before, node.cpu))
-    node, lost = _replaced(node, policy, before)
-    if observer is not None:
-        for fact in (*back, *lost):
-            observer(fact)
-    return node, CPUsChanged(offline, tuple(lost), back)
-
-
-def _restored(before: CPUState, after: CPUState) -> Iterator[CPUsRestored]:
-    """Yield the sets that are whole again."""
+    back, after = list[CPUsRestored](), node.cpu
     for owner in owners_of(after):
         had = sets_of(before, owner)
         for container, cpus in sets_of(after, owner).items():
             was = had[container]
             if not cpus & after.offline and (was != cpus or was & before.offline):
-                yield CPUsRestored(owner, container, was, cpus, after.held, after)
+                back.append(CPUsRestored(owner, container, was, cpus, after.held, after))
+    node, lost = _replaced(node, policy, before)
+    if observer is not None:
+        for fact in (*back, *lost):
+            observer(fact)
+    return node, CPUsChanged(offline, tuple(lost), tuple(back))
 
 
 def _replaced(node: Node, policy: StaticPolicy, before: CPUState) -> tuple[Node, list[CPUsBroken | CPUsReplaced]]:

@@ -19,7 +19,7 @@ from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.moment import Moment
 from mooring.engine.core.pod import ContainerKind, Pod, with_entry, without_entry
 from mooring.engine.cpumanager.state import CPUState
-from mooring.engine.devicemanager.state import Device, DeviceState
+from mooring.engine.devicemanager.state import Device
 from mooring.engine.extensions.owners import hidden_of_pod
 from mooring.engine.memorymanager.pod_partition import refused_at_start
 from mooring.engine.memorymanager.state import Block, MemoryState
@@ -332,7 +332,8 @@ def made_decision(
 ) -> Decision:
     """Return the decision with what the pod holds now; without an admission no hints."""
     containers, whole = placements_of(providers, pod)
-    hints = stored.get(pod.uid, {})
+    hints, held, known = stored.get(pod.uid, {}), providers.devices.held.get(pod.uid, {}), providers.devices.devices
+    by_id = {resource: {one.id: one for one in devices} for resource, devices in known.items()} if held else {}
     return Decision(
         uid=pod.uid,
         namespace=pod.namespace,
@@ -344,7 +345,14 @@ def made_decision(
         pod=whole,
         affinity={container.name: hints.get(container.name, NO_AFFINITY) for container in pod.containers},
         shared_pool=CPUSet(providers.cpu.default),
-        devices=_devices_of(providers.devices, pod),
+        devices={
+            container: {
+                resource: tuple(by_id[resource][name] for name in sorted(ids) if name in by_id.get(resource, {}))
+                for resource, ids in resources.items()
+            }
+            for container, resources in held.items()
+            if resources
+        },
         hints=admission.hints or None if admission else None,
         pod_hints=admission.pod_hints if admission else None,
         asked=admission.scored if admission and not admission.settings.release.rules.hints_without_score else None,
@@ -374,21 +382,6 @@ NOTHING = Placement()
 def numa_of_blocks(blocks: Iterable[Block]) -> tuple[int, ...]:
     """Return the NUMA nodes of memory blocks, those of size 0 included, as they become ``cpuset.mems``."""
     return tuple(sorted({node for block in blocks for node in block.numa}))
-
-
-def _devices_of(state: DeviceState, pod: Pod) -> dict[str, dict[str, tuple[Device, ...]]]:
-    held = state.held.get(pod.uid, {})
-    if not held:
-        return {}
-    by_id = {resource: {device.id: device for device in devices} for resource, devices in state.devices.items()}
-    return {
-        container: {
-            resource: tuple(by_id[resource][name] for name in sorted(ids) if name in by_id.get(resource, {}))
-            for resource, ids in resources.items()
-        }
-        for container, resources in held.items()
-        if resources
-    }
 
 
 class StartRefusedError(MooringError):

@@ -13,7 +13,7 @@ from typing import Final
 
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.decision import Cause, Fault
-from mooring.engine.core.gotext import duration_text, float_text, quote
+from mooring.engine.core.gotext import duration_text, quote
 from mooring.engine.core.release import NEWEST, FeatureGates, Release
 from mooring.engine.node import validation_fields as checks
 from mooring.engine.node.reservation import reserved_cpus_errors, reserved_memory_errors
@@ -27,9 +27,6 @@ PREFIX = "invalid configuration: "
 _DEFAULT_PERIOD = 100_000_000
 _SHORTEST_PERIOD = 1_000_000
 _LONGEST_PERIOD = 1_000_000_000
-_OLD_FACTOR = 0.9
-_NO_RESERVATION = "None"
-_TIERED = "TieredReservation"
 
 
 def validate(config: KubeletConfig, gates: FeatureGates, release: Release = NEWEST) -> tuple[Fault, ...]:
@@ -68,51 +65,6 @@ def _quota_period_errors(given: Given) -> Iterator[str]:
         yield f"{name} must be between 1ms and 1sec, inclusive"
 
 
-def _sysctl_errors(given: Given) -> Iterator[str]:
-    is_known = not given.older.default_pod_sysctls_unknown
-    if given.get("defaultPodSysctls") and is_known and not given.gates["DefaultPodSysctls"]:
-        yield "DefaultPodSysctls feature gate is required for Kubelet configuration option defaultPodSysctls"
-
-
-def _minimum_age_errors(given: Given) -> Iterator[str]:
-    age = given.get("imageMinimumGCAge", 0)
-    if age < 0 and not given.older.image_minimum_gc_age_not_checked:
-        yield f"imageMinimumGCAge {duration_text(age)} must not be negative"
-
-
-def _run_once_errors(given: Given) -> Iterator[str]:
-    if given.get("runOnce") and not given.older.run_once_accepted:
-        yield "runOnce (--runOnce) true, Runonce mode has been deprecated and should not be set"
-
-
-def _memory_qos_errors(given: Given) -> Iterator[str]:
-    gates, older = given.gates, given.older
-    factor, policy = given.get("memoryThrottlingFactor"), given.filled("memoryReservationPolicy", _NO_RESERVATION)
-    has_qos = gates["MemoryQoS"]
-    if factor is not None and factor != _OLD_FACTOR and not has_qos and not older.memory_throttling_needs_no_gate:
-        yield "memoryThrottlingFactor must not be set when MemoryQoS feature gate is disabled"
-    if factor is not None and not 0 < factor <= 1:
-        yield f"memoryThrottlingFactor {float_text(factor)} must be greater than 0 and less than or equal to 1.0"
-    if older.memory_reservation_policy_unknown:
-        return
-    if policy == _TIERED and not has_qos:
-        yield f"memoryReservationPolicy {quote(policy)} requires MemoryQoS feature gate to be enabled"
-    if policy not in (_NO_RESERVATION, _TIERED):
-        valid = f"{quote(_NO_RESERVATION)} or {quote(_TIERED)}"
-        yield f"option {quote(policy)} specified for memoryReservationPolicy. Valid options are {valid}"
-
-
-def _log_query_errors(given: Given) -> Iterator[str]:
-    gates, older = given.gates, given.older
-    if not given.get("enableSystemLogQuery"):
-        return
-    if not gates["NodeLogQuery"]:
-        field = "enableSystemLogHandler" if older.log_query_text_names_handler else "enableSystemLogQuery"
-        yield f"NodeLogQuery feature gate is required for {field}"
-    if not given.get("enableSystemLogHandler", True):
-        yield "enableSystemLogHandler is required for enableSystemLogQuery"
-
-
 _ROUTINE: Final = "checks objects of another API"
 
 CHECKS: Final[tuple[StartCheck, ...]] = (
@@ -125,8 +77,8 @@ CHECKS: Final[tuple[StartCheck, ...]] = (
     range_check("imageGCHighThresholdPercent (--image-gc-high-threshold)", "percent"),
     range_check("imageGCLowThresholdPercent (--image-gc-low-threshold)", "percent"),
     StartCheck("imageGCLowThresholdPercent imageGCHighThresholdPercent", checks.image_thresholds_errors),
-    StartCheck("defaultPodSysctls", _sysctl_errors, "1.37", "the names of sysctls are not checked here"),
-    StartCheck("imageMinimumGCAge", _minimum_age_errors, "1.36"),
+    StartCheck("defaultPodSysctls", checks.sysctl_errors, "1.37", "the names of sysctls are not checked here"),
+    StartCheck("imageMinimumGCAge", checks.minimum_age_errors, "1.36"),
     StartCheck("imageMaximumGCAge", checks.image_age_errors),
     range_check("iptablesDropBit (--iptables-drop-bit)", "bit"),
     range_check("iptablesMasqueradeBit (--iptables-masquerade-bit)", "bit"),
@@ -146,7 +98,7 @@ CHECKS: Final[tuple[StartCheck, ...]] = (
     StartCheck(
         "clientCertificateKeyAlgorithm serverCertificateKeyAlgorithm tlsMinVersion", checks.certificate_errors, "1.38"
     ),
-    StartCheck("runOnce", _run_once_errors, "1.32"),
+    StartCheck("runOnce", checks.run_once_errors, "1.32"),
     StartCheck("registerWithTaints", note=_ROUTINE),
     StartCheck("topologyManagerPolicy topologyManagerScope", _policy_errors),
     StartCheck(
@@ -175,9 +127,9 @@ CHECKS: Final[tuple[StartCheck, ...]] = (
     StartCheck("failCgroupV1 singleProcessOOMKill", note="the cgroup version is unknown"),
     StartCheck("userNamespaces.idsPerPod", checks.ids_per_pod_errors, "1.33"),
     StartCheck("showHiddenMetricsForVersion logging tracing", note=_ROUTINE),
-    StartCheck("memoryThrottlingFactor memoryReservationPolicy", _memory_qos_errors),
+    StartCheck("memoryThrottlingFactor memoryReservationPolicy", checks.memory_qos_errors),
     StartCheck("containerRuntimeEndpoint", note="the kubelet fills in a default"),
-    StartCheck("enableSystemLogQuery enableSystemLogHandler", _log_query_errors),
+    StartCheck("enableSystemLogQuery enableSystemLogHandler", checks.log_query_errors),
     number_check("containerLogMaxWorkers", 1, 2**31, "containerLogMaxWorkers must be greater than or equal to 1"),
     StartCheck("containerLogMonitorInterval", checks.log_interval_errors),
     number_check("containerLogMaxFiles", 2, 2**31, "containerLogMaxFiles must be greater than 1", since="1.33"),

@@ -20,6 +20,9 @@ from mooring.engine.releases.config_fields import READ_FIELDS
 from mooring.engine.releases.rule import RELEASE_NAMES
 from mooring.lazy import dataclass
 
+_OLD_FACTOR = 0.9
+_NO_RESERVATION = "None"
+_TIERED = "TieredReservation"
 _SECOND: Final = 10**9
 _INT32: Final = 2**31 - 1
 
@@ -327,3 +330,53 @@ def logs_dir_errors(given: Given) -> Iterator[str]:
         yield f"pod logs path {quote(folder)} must be normalized"
     if not folder.isascii():
         yield f"pod logs path {quote(folder)} mut contains ASCII characters only"
+
+
+def sysctl_errors(given: Given) -> Iterator[str]:
+    """Check the gate of sysctls for all pods."""
+    is_known = not given.older.default_pod_sysctls_unknown
+    if given.get("defaultPodSysctls") and is_known and not given.gates["DefaultPodSysctls"]:
+        yield "DefaultPodSysctls feature gate is required for Kubelet configuration option defaultPodSysctls"
+
+
+def minimum_age_errors(given: Given) -> Iterator[str]:
+    """Check the age up to which images stay."""
+    age = given.get("imageMinimumGCAge", 0)
+    if age < 0 and not given.older.image_minimum_gc_age_not_checked:
+        yield f"imageMinimumGCAge {duration_text(age)} must not be negative"
+
+
+def run_once_errors(given: Given) -> Iterator[str]:
+    """Check that the mode which is no more is not on."""
+    if given.get("runOnce") and not given.older.run_once_accepted:
+        yield "runOnce (--runOnce) true, Runonce mode has been deprecated and should not be set"
+
+
+def memory_qos_errors(given: Given) -> Iterator[str]:
+    """Check how memory is throttled and reserved, and the gate of both."""
+    gates, older = given.gates, given.older
+    factor, policy = given.get("memoryThrottlingFactor"), given.filled("memoryReservationPolicy", _NO_RESERVATION)
+    has_qos = gates["MemoryQoS"]
+    if factor is not None and factor != _OLD_FACTOR and not has_qos and not older.memory_throttling_needs_no_gate:
+        yield "memoryThrottlingFactor must not be set when MemoryQoS feature gate is disabled"
+    if factor is not None and not 0 < factor <= 1:
+        yield f"memoryThrottlingFactor {float_text(factor)} must be greater than 0 and less than or equal to 1.0"
+    if older.memory_reservation_policy_unknown:
+        return
+    if policy == _TIERED and not has_qos:
+        yield f"memoryReservationPolicy {quote(policy)} requires MemoryQoS feature gate to be enabled"
+    if policy not in (_NO_RESERVATION, _TIERED):
+        valid = f"{quote(_NO_RESERVATION)} or {quote(_TIERED)}"
+        yield f"option {quote(policy)} specified for memoryReservationPolicy. Valid options are {valid}"
+
+
+def log_query_errors(given: Given) -> Iterator[str]:
+    """Check what the query of system logs needs."""
+    gates, older = given.gates, given.older
+    if not given.get("enableSystemLogQuery"):
+        return
+    if not gates["NodeLogQuery"]:
+        field = "enableSystemLogHandler" if older.log_query_text_names_handler else "enableSystemLogQuery"
+        yield f"NodeLogQuery feature gate is required for {field}"
+    if not given.get("enableSystemLogHandler", True):
+        yield "enableSystemLogHandler is required for enableSystemLogQuery"
