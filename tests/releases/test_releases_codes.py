@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import pytest
+import yaml
 from tests.explain.refused_starts import recorded_starts
 from tests.planner.recordings import CORPORA, some
 
@@ -15,23 +17,8 @@ from mooring.engine.releases.rule import RELEASE_NAMES
 from mooring.engine.releases.rules import RULES
 from mooring.explanations.codes import all_codes, page, remedy
 
-WITHOUT_ADVICE = (
-    "unknown policy",
-    "is not available for platform",
-    "must be one of",
-    "unrecognized feature gate",
-    "cannot set feature gate",
-    "but depends on features that are disabled",
-    "unable to convert policy option to integer",
-    "the minimum value of",
-    "unable to parse reservedSystemCPUs",
-    "eviction",
-    "failed to parse quantity",
-    "quantities must match the regular expression",
-    "cannot be negative",
-    "duplicate value for NUMA node",
-    "is not supported, only [memory hugepages-<HugePageSize>] is accepted",
-    "reserved memory may not be zero",
+WITHOUT_ADVICE: list[str] = yaml.safe_load(
+    Path(__file__).with_name("refusals-without-advice.yaml").read_text(encoding="utf-8")
 )
 """Texts that say themselves what is wrong with one field."""
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from tests.planner.recordings import CORPORA, PARTS, lines, named, share
 from tests.releases.flipped import departures, files_of, flipped, recorded
 
@@ -48,37 +49,9 @@ def test_decisions_equal_those_of_the_release(name: str, part: int, tmp_path: Pa
     assert {outcome.id: outcome.differences for outcome in outcomes if outcome.differences} == {}
 
 
-FROM_THE_TEXT = {
-    "alignment-not-counted-at-start": "test_up_to_1_32_alignment_is_counted_without_caches_and_not_from_the_start",
-    "exclusive-cpus-summed-at-start": "test_up_to_1_32_shared_cpus_count_for_each_container_at_the_start",
-    "memory-pinning-counted-first": "test_up_to_1_36_memory_that_cannot_be_counted_is_a_pinning_request",
-    "uncore-alignment-not-counted": "test_up_to_1_32_alignment_is_counted_without_caches_and_not_from_the_start",
-    "default-pod-sysctls-unknown": "test_values_are_refused_since_the_release_that_checks_them",
-    "distribute-claims-full-share": "test_a_node_that_cannot_give_the_full_share_gives_nothing",
-    "huge-page-limits-beside-requests": "test_huge_pages_of_a_pod_get_the_defaults_of_the_release",
-    "huge-page-requests-of-containers": "test_huge_pages_of_a_pod_get_the_defaults_of_the_release",
-    "image-minimum-gc-age-not-checked": "test_values_are_refused_since_the_release_that_checks_them",
-    "log-query-text-names-handler": "test_a_log_query_without_its_gate_is_refused_in_the_words_of_the_release",
-    "machine-not-read-for-policy-none": "test_a_machine_without_cpus_stops_each_release_that_reads_it",
-    "memory-reservation-policy-unknown": "test_values_are_refused_since_the_release_that_checks_them",
-    "memory-throttling-needs-no-gate": "test_values_are_refused_since_the_release_that_checks_them",
-    "pod-level-pods-admitted-without-gate": (
-        "test_since_1_34_pods_with_resources_of_their_own_are_rejected_without_the_gate"
-    ),
-    "pod-resources-unknown": "test_resources_of_a_pod_are_dropped_where_the_field_is_unknown",
-    "resize-asks-like-admission": "test_up_to_1_36_other_exclusive_cpus_are_an_impossible_hint_for_a_resize",
-    "resize-beyond-node-refused": "test_up_to_1_35_a_resize_beyond_the_whole_node_is_infeasible",
-    "resize-counts-sidecars-alone": "test_up_to_1_33_sidecars_do_not_add_up_in_the_check_against_the_node",
-    "resize-leaves-eviction-threshold": "test_up_to_1_35_a_resize_beyond_the_whole_node_is_infeasible",
-    "static-cpu-policy-not-asked": "test_each_release_refuses_guaranteed_pods_by_policy_in_its_own_way",
-    "static-memory-policy-not-asked": "test_each_release_refuses_guaranteed_pods_by_policy_in_its_own_way",
-    "static-policies-refuse-every-resize": "test_each_release_refuses_guaranteed_pods_by_policy_in_its_own_way",
-    "claim-loop": "test_up_to_1_37_the_claim_of_uneven_nodes_does_not_end",
-    "gauges-by-difference": "test_since_1_38_every_node_has_a_count_from_the_start_and_returns_to_0",
-    "resize-retried-with-resources-only": "test_since_1_38_an_update_that_asks_for_nothing_new_retries_a_resize",
-    "swap-behavior-needs-gate": "test_up_to_1_37_a_gate_that_is_off_forbids_memory_swap",
-    "run-once-accepted": "test_values_are_refused_since_the_release_that_checks_them",
-}
+FROM_THE_TEXT: dict[str, str] = yaml.safe_load(
+    Path(__file__).with_name("rules-from-the-text.yaml").read_text(encoding="utf-8")
+)
 """Rules that no recording separates, at the last release that follows them at least: the test from the text."""
 
 ONE_SIDED = {

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from hashlib import sha256
+from pathlib import Path
 
 import pytest
+import yaml
 from tests.faults import read_text, text_of
 
 from mooring.engine.core.config import MooringConfig
@@ -23,16 +25,8 @@ POD_LEVEL = "PodLevelResources"
 V137 = known_gates("1.37")
 EACH = pytest.mark.parametrize("release", RELEASE_NAMES)
 
-READ = {
-    "1.31": (167, "8847a349da9a"),
-    "1.32": (179, "541e8d08f061"),
-    "1.33": (191, "21d83f2a95f4"),
-    "1.34": (208, "ede1235e6a3a"),
-    "1.35": (218, "8d1835e6c015"),
-    "1.36": (242, "8e9c2dfbc455"),
-    "1.37": (254, "54846151f134"),
-    "1.38": (243, "9cb5b2b62d51"),
-}
+TABLES = yaml.safe_load(Path(__file__).with_name("gates-and-groups.yaml").read_text(encoding="utf-8"))
+READ: dict[str, list[int | str]] = TABLES["gates"]
 """Release -> how many gates its sources register with the kubelet, and a digest of what they say."""
 
 
@@ -66,7 +60,7 @@ def test_the_gates_of_a_release_are_those_that_were_read_in_its_sources(release:
     known = known_gates(release)
     lines = [f"{name} {gate.stage.value} {gate.default} {gate.locked} {gate.needs}" for name, gate in known.items()]
     digest = sha256("\n".join(sorted(lines)).encode()).hexdigest()[:12]
-    assert (len(lines), digest) == READ[release]
+    assert [len(lines), digest] == READ[release]
 
 
 @pytest.mark.parametrize("name", ["CPUManager", "MemoryManager", "TopologyManager", "NoSuchGate", "allalpha", ""])
@@ -125,16 +119,7 @@ def test_every_locked_gate_is_named_before_needs_are_checked() -> None:
     assert refused == f"[{', '.join(texts)}]"
 
 
-GROUPS = {
-    "full-pcpus-only": "beta beta stable stable stable stable stable",
-    "distribute-cpus-across-numa": "alpha alpha beta beta beta beta beta",
-    "align-by-socket": "alpha alpha alpha alpha alpha alpha alpha",
-    "distribute-cpus-across-cores": "alpha alpha alpha alpha alpha alpha alpha",
-    "strict-cpu-reservation": "- alpha beta beta stable stable stable",
-    "prefer-align-cpus-by-uncorecache": "- alpha alpha beta beta stable stable",
-    "prefer-closest-numa-nodes": "beta stable stable stable stable stable stable",
-    "max-allowable-numa-nodes": "beta beta beta beta stable stable stable",
-}
+GROUPS: dict[str, str] = TABLES["groups"]
 """Option -> its groups from 1.31 on, in the words of the specification."""
 MACHINE = parse_compact("sockets=2 cores=4 threads=2 memory=32Gi")
 

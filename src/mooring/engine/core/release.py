@@ -11,7 +11,7 @@ Source: component-base/featuregate of v1.37.1; spec: releases.md, configuration.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields
 from enum import Enum
 
@@ -220,9 +220,19 @@ def resolve_gates(
     """
     brought = dict(EXTENSION_GATES[extension] for extension in extensions if extension in EXTENSION_GATES)
     known = {**release, **brought} if brought else release
-    faults = tuple(_setting_faults(configured, known))
+    # Every locked gate that is set to its other value; the first unknown gate ends the search.
+    faults: list[Fault] = []
+    for name in sorted(configured):
+        gate = known.get(name)
+        if gate is None:
+            faults.append(Fault(f"unrecognized feature gate: {name}", Cause.GATE, "featureGates", (name,)))
+            break
+        if gate.locked and configured[name] != gate.default:
+            wanted, fixed = str(configured[name]).lower(), str(gate.default).lower()
+            text = f"cannot set feature gate {name} to {wanted}, feature is locked to {fixed}"
+            faults.append(Fault(text, Cause.GATE, "featureGates", (name,), (wanted, fixed)))
     if faults:
-        return faults
+        return tuple(faults)
     # Every gate's value: its own setting comes before its stage's switch, and that before its default.
     #
     # No switch reaches a locked gate: locked gates are GA or deprecated.
@@ -241,16 +251,3 @@ def resolve_gates(
         if (missing := [need for need in known[name].needs if not values[need]])
     )
     return unmet or FeatureGates(values)
-
-
-def _setting_faults(configured: Mapping[str, bool], known: Mapping[str, Gate]) -> Iterator[Fault]:
-    """Yield every locked gate that is set to its other value; the first unknown gate ends the search."""
-    for name in sorted(configured):
-        gate = known.get(name)
-        if gate is None:
-            yield Fault(f"unrecognized feature gate: {name}", Cause.GATE, "featureGates", (name,))
-            return
-        if gate.locked and configured[name] != gate.default:
-            wanted, fixed = str(configured[name]).lower(), str(gate.default).lower()
-            text = f"cannot set feature gate {name} to {wanted}, feature is locked to {fixed}"
-            yield Fault(text, Cause.GATE, "featureGates", (name,), (wanted, fixed))
