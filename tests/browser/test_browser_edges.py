@@ -9,10 +9,11 @@ import pytest
 from playwright.sync_api import Browser, Page
 from tests.browser.conftest import SHOTS, Open
 from tests.render.report_pages import report_on
+from tests.render.sample_machines import pooled
 
 from mooring.engine.core.cpuset import CPUSet
 from mooring.inputs.machines.loader import load_machine
-from mooring.views.build import CPUOwner, Pools, build_view
+from mooring.views.build import CPUOwner, build_view
 from mooring.views.decision import SIGNS, DecisionCell, DecisionPanel, DecisionRow, DecisionView, Mark
 from mooring.views.devices import DeviceView
 from mooring.views.svg.decision import decision_svg
@@ -102,7 +103,7 @@ def occupied(machine: str) -> NodeView:
     return build_view(
         replace(loaded, name="machine-" + "m" * 245),
         owners=owners,
-        pools=Pools(cores[0], shared=CPUSet.from_ids(cpu for core in cores for cpu in core), free=cores[-1]),
+        pools=pooled(cores[0], shared=CPUSet.from_ids(cpu for core in cores for cpu in core), free=cores[-1]),
         memory={node: MemoryUse(1 << 30, 1 << 29) for node in nodes},
         rejected=[RejectedPod(LONG.format(1), "TopologyAffinityError", "w" * 300)],
         subtitle="CPU manager static " * 20,

@@ -10,7 +10,7 @@ from mooring.engine.core.machine import Hardware, HardwareCPU, HardwareNode, Mac
 from mooring.engine.core.machineinfo import CPUKind, MachineInfo
 from mooring.inputs.machines.compact import parse_compact
 from mooring.views.build import CPUOwner, Pools, build_view
-from mooring.views.view import MemoryUse, NodeView, RejectedPod
+from mooring.views.view import NO_CPUS, CPUUse, MemoryUse, NodeView, RejectedPod
 
 GIB = 1 << 30
 
@@ -111,8 +111,16 @@ def occupied(machine: Machine, *, fill: float = 0.6, reserved_cores: int = 2) ->
     return build_view(
         machine,
         owners=owners,
-        pools=Pools(reserved, pool, pool - reserved),
+        pools=pooled(reserved, pool, pool - reserved),
         memory={node.id: MemoryUse(2 * GIB, node.id % 4 * 12 * GIB) for node in build_view(machine).numa},
         rejected=[RejectedPod("ml/trainer-next-0", "TopologyAffinityError", _WHY)],
         subtitle="CPU manager static, full-pcpus-only · topology manager single-numa-node",
     )
+
+
+def pooled(
+    reserved: CPUSet = NO_CPUS, shared: CPUSet | None = None, free: CPUSet = NO_CPUS, offline: CPUSet = NO_CPUS
+) -> Pools:
+    """Return what CPUs without an exclusive owner are for; without a shared pool every CPU is shared."""
+    known = {CPUUse.RESERVED: reserved, CPUUse.FREE: free, CPUUse.OFFLINE: offline}
+    return known if shared is None else {**known, CPUUse.SHARED: shared}

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from tests.render.html_page import Page
 from tests.render.report_pages import report_on
 from tests.render.report_steps import cpu_states
-from tests.render.sample_machines import SampleShape, hybrid, occupied, regular
+from tests.render.sample_machines import SampleShape, hybrid, occupied, pooled, regular
 from tests.values import not_none
 
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Finding
 from mooring.engine.memorymanager.state import MemoryTable, NUMANodeState
-from mooring.views.build import CPUOwner, Pools, build_view
+from mooring.views.build import CPUOwner, build_view
 from mooring.views.devices import DeviceView, cut, short_names, unique_names
 from mooring.views.html import HEATS, html_text, style_text
 from mooring.views.report import (
@@ -60,7 +60,7 @@ def test_every_cpu_is_in_the_data_and_once_on_each_map() -> None:
 
 
 def test_an_l3_of_512_cpus_that_no_step_changes_is_one_block_and_all_else_are_cells() -> None:
-    pools = Pools(CPUSet.parse("4"), CPUSet.parse("4-511"))
+    pools = pooled(CPUSet.parse("4"), CPUSet.parse("4-511"))
     view = build_view(regular(BIG), owners=[pod_with("ns/pod/main", "0-3")], pools=pools)
     passing = ReportStep(0, ((CPUView(40, CPUUse.FREE),),))
     page = Page(html_text(report_on(view, steps=(ReportStep(None), passing))))
@@ -109,7 +109,7 @@ def test_no_text_from_outside_becomes_markup(one: str, two: str) -> None:
 
 def _filled(one: str, two: str) -> ReportView:
     """Return a report with a text from outside in every place that takes one."""
-    owners, pools = [pod_with(one, "1-2", "uid"), pod_with(two, "3", "other")], Pools(CPUSet.parse("0"))
+    owners, pools = [pod_with(one, "1-2", "uid"), pod_with(two, "3", "other")], pooled(CPUSet.parse("0"))
     view = build_view(regular(SampleShape(), one), owners=owners, pools=pools, subtitle=one, caption=[two])
     row = PlacementRow(one, one, two, True, CPUSet.parse("1-2"), (0,), (0,), one)
     rejected = ReportPod(one, "uid", two, False, 1, two, one, two, one, two, (row,))
@@ -195,7 +195,7 @@ def test_512_cpus_with_200_owners_stay_small() -> None:
         CPUOwner(f"team-{n % 7}/workload-{n:03}-7f9c8d5b6-x2x4z/main", f"uid-{n}", CPUSet.of(2 + n * 2, 3 + n * 2))
         for n in range(200)
     ]
-    view = build_view(regular(BIG), owners=owners, pools=Pools(CPUSet.parse("0-1"), CPUSet.parse("0-1")))
+    view = build_view(regular(BIG), owners=owners, pools=pooled(CPUSet.parse("0-1"), CPUSet.parse("0-1")))
     assert len(list(view.cpus())) == 512
     assert len(html_text(report_on(view)).encode()) < 1_000_000
     assert len(svg_text(view).encode()) < 500_000

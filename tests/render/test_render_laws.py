@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 from tests.render.pictured import terminal_text
-from tests.render.sample_machines import SampleShape, hybrid, occupied, regular
+from tests.render.sample_machines import SampleShape, hybrid, occupied, pooled, regular
 from tests.values import not_none
 
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Hardware, HardwareCPU, HardwareNode, Machine
 from mooring.engine.core.machineinfo import Cache, Core, MachineInfo, NUMANode
 from mooring.inputs.machines.compact import parse_compact
-from mooring.views.build import CPUOwner, Pools, build_view
+from mooring.views.build import CPUOwner, build_view
 from mooring.views.console import Breaking, bar, plain, write
 from mooring.views.devices import DeviceView
 from mooring.views.layout import CellMetrics, PictureLayout, PlacedBox, arrange
@@ -98,8 +98,8 @@ def views(draw: st.DrawFn) -> tuple[NodeView, set[int]]:
     machine = Machine("m", draw(infos()), draw(st.none() | hardwares()))
     names = st.text(max_size=12)
     owners = draw(st.lists(st.builds(CPUOwner, names, st.sampled_from(["", "u1", "u2"]), CPU_SETS), max_size=5))
-    pools = Pools(draw(CPU_SETS), draw(st.none() | CPU_SETS), draw(CPU_SETS))
-    wanted = {*pools.reserved, *(pools.shared or ()), *pools.free}
+    pools = pooled(draw(CPU_SETS), draw(st.none() | CPU_SETS), draw(CPU_SETS))
+    wanted = {cpu for cpus in pools.values() for cpu in cpus}
     wanted |= {cpu for owner in owners for cpu in owner.cpus}
     if machine.hardware is not None:
         wanted |= {cpu.id for cpu in machine.hardware.cpus} | set(machine.hardware.offline)
@@ -270,7 +270,7 @@ def troubled() -> NodeView:
         CPUOwner("ns/first/app", "u1", CPUSet.parse("4-9")),
         CPUOwner("ns/second", "u2", CPUSet.parse("9-11,18"), memory_nodes=(0,)),
     ]
-    pools = Pools(CPUSet.parse("0-1"), CPUSet.parse("0-2,12-15"), CPUSet.parse("12-15"))
+    pools = pooled(CPUSet.parse("0-1"), CPUSet.parse("0-2,12-15"), CPUSet.parse("12-15"))
     return build_view(replace(machine, hardware=hardware), owners=owners, pools=pools)
 
 
@@ -459,7 +459,7 @@ def test_nothing_changes_where_nothing_leaves() -> None:
 def view_hotplug(offline: str = "2,6") -> NodeView:
     """Return a machine with 8 CPUs, of which an owner has 1 to 3."""
     cpus = CPUSet.parse
-    pools = Pools(cpus("0"), cpus("0,4-7"), cpus("4-5,7"), cpus(offline))
+    pools = pooled(cpus("0"), cpus("0,4-7"), cpus("4-5,7"), cpus(offline))
     return build_view(
         parse_compact("cores=8 threads=1"), owners=[CPUOwner("ns/pod/app", "1", cpus("1-3"))], pools=pools
     )
@@ -492,5 +492,5 @@ def test_both_pictures_have_them_in_map_and_legend() -> None:
 def test_a_cpu_of_two_pods_stays_contested() -> None:
     cpus = CPUSet.parse
     owners = [CPUOwner("a", "1", cpus("1-2")), CPUOwner("b", "2", cpus("2"))]
-    found = build_view(parse_compact("cores=4 threads=1"), owners=owners, pools=Pools(offline=cpus("2")))
+    found = build_view(parse_compact("cores=4 threads=1"), owners=owners, pools=pooled(offline=cpus("2")))
     assert next(cpu.use for cpu in found.cpus() if cpu.cpu == 2) is CPUUse.CONTESTED

@@ -39,6 +39,7 @@ with lazily():
     from mooring.answers.base import plan as planning
     from mooring.answers.base import pods as pod_names
     from mooring.answers.base.changes import nearest as nearest_search
+    from mooring.answers.base.changes import request_search
     from mooring.answers.base.inputs import checks as running_inputs
     from mooring.cli import terminal
     from mooring.documents import explanation as parts
@@ -132,7 +133,7 @@ def command(name: str, *, verbose: bool, limit: int, form: str, to: str, inputs:
     if limit and not story.admitted:
         found = nearest_search.nearest_changes(question, uid, limit)
     elif limit and story.why.code == SHARED_BY_QOS:
-        found = nearest_search.exclusive_changes(question, uid, limit, nearest_search.WHOLE)
+        found = request_search.exclusive_changes(question, uid, limit, request_search.WHOLE)
     topology = None if isinstance(plan, planning.RefusedPlan) else plan.kubelet.settings.topology
     proposals = [nearest_search.proposal_part(proposal, question) for proposal in found]
     for proposal, part in zip(found, proposals, strict=True):

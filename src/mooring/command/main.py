@@ -251,23 +251,20 @@ def _complain(error: BaseException, arguments: Sequence[str], program: str) -> i
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         output.tell(error.format_message())
     elif isinstance(error, click.ClickException):
-        output.tell(_usage_line(error, arguments, program))
+        # A mistake in the command line, as one line that ends with where to look
+        context = getattr(error, "ctx", None)
+        verb = next((word for word in arguments if word in VERBS), "")
+        command = context.command_path if context is not None else f"{program} {verb}".rstrip()
+        message = " ".join(error.format_message().split()).rstrip(".")
+        lacks_option = message.startswith(("Got unexpected extra argument", "Missing option '-f'"))
+        hint = _HINTS.get(verb, "") if lacks_option else ""
+        output.tell(f"{command}: {message[:1].lower()}{message[1:]}{hint}; see {command} --help")
     elif isinstance(error, errors.MooringError):
         output.tell(f"mooring: {error}")
     else:
         _report_defect(error)
         return DEFECT
     return BAD_INPUT
-
-
-def _usage_line(error: click.ClickException, arguments: Sequence[str], program: str) -> str:
-    """Return a mistake in the command line as one line that ends with where to look."""
-    context = getattr(error, "ctx", None)
-    verb = next((word for word in arguments if word in VERBS), "")
-    command = context.command_path if context is not None else f"{program} {verb}".rstrip()
-    message = " ".join(error.format_message().split()).rstrip(".")
-    hint = _HINTS.get(verb, "") if message.startswith(("Got unexpected extra argument", "Missing option '-f'")) else ""
-    return f"{command}: {message[:1].lower()}{message[1:]}{hint}; see {command} --help"
 
 
 def _report_defect(error: BaseException) -> None:

@@ -278,7 +278,19 @@ def _opinion(resource: str, hints: AnyHints, facts: Sequence[object], settings: 
             "narrowest": min((mask.bit_count() for mask in masks), default=0),
         }
     else:
-        sets, indifferent = _described(hints, settings.numa), False
+        # There are too many to list: each NUMA node is asked about by itself.
+        universe, indifferent = tuple(members(hints.universe)), False
+        best = best_preferred([hints], NUMAInfo(settings.numa.nodes))
+        around = {next(preferred_around(hints, 1 << node), 0) for node in universe} if best else set()
+        listed = tuple(mask for mask in hints.listed if hints.prefers(mask))
+        sets = {
+            "nodes": _union(hints.listed) | (hints.universe if hints.describes(hints.universe) else 0),
+            "preferred": (best,) if best else (),
+            "alone": _union(1 << node for node in universe if hints.holds(1 << node) and hints.prefers(1 << node)),
+            "together": _union((best, *listed, *around)),
+            "count": None,
+            "narrowest": hints.narrowest(),
+        }
     wanted = sets["alone" if policy == SINGLE_NUMA_NODE else "together"]
     suffices = indifferent or policy in (NONE, BEST_EFFORT) or bool(wanted & settings.numa.nodes)
     asked = _asked(resource, facts, settings)
@@ -308,22 +320,6 @@ def _asked(resource: str, facts: Sequence[object], settings: Settings) -> dict[s
         for node in members(settings.numa.nodes)
     }
     return {"asked": devices, "need": {resource: devices.need}, "free": near, "held": devices.held > 0}
-
-
-def _described(family: Family, numa: NUMAInfo) -> dict[str, Any]:
-    """Return what is known of hints that are too many to list: each NUMA node is asked about by itself."""
-    universe = tuple(members(family.universe))
-    best = best_preferred([family], NUMAInfo(numa.nodes))
-    around = {next(preferred_around(family, 1 << node), 0) for node in universe} if best else set()
-    listed = tuple(mask for mask in family.listed if family.prefers(mask))
-    return {
-        "nodes": _union(family.listed) | (family.universe if family.describes(family.universe) else 0),
-        "preferred": (best,) if best else (),
-        "alone": _union(1 << node for node in universe if family.holds(1 << node) and family.prefers(1 << node)),
-        "together": _union((best, *listed, *around)),
-        "count": None,
-        "narrowest": family.narrowest(),
-    }
 
 
 def preferred_around(family: Family, node: int) -> Iterator[int]:

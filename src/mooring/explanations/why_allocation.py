@@ -180,7 +180,16 @@ def why_affinity(decision: Decision, circumstances: Circumstances) -> Reason:
             "which accepts the best set available.",
         )
     first, *others = stuck
-    cause = _clause(first, decision, circumstances)
+    asked, topology = first.asked, circumstances.settings.topology
+    if first.resource == MEMORY:
+        cause = why_memory(first, decision, circumstances)
+    elif first.resource != CPU:
+        cause = why_devices(first, circumstances)
+    elif topology is None or not isinstance(asked, CPUHintsAsked):
+        cause = nothing_to_share(CPU)
+    else:
+        cause = _cpus(asked, first.narrowest, topology, decision, circumstances)
+        cause = replace(cause, sentence=f"requests {plural(asked.need, 'exclusive CPU')}{cause.sentence}")
     sentence = f"{subject} {cause.sentence}."
     if others:
         sentence += (
@@ -203,19 +212,6 @@ def _conflict(opinions: Sequence[Opinion], policy: str) -> str:
         return clause
     where = nodes(mask.bit_length() - 1 for mask in rare)
     return f"{clause}: {where} {'lacks' if len(rare) == 1 else 'lack'} free {joined(short)}"
-
-
-def _clause(opinion: Opinion, decision: Decision, circumstances: Circumstances) -> Reason:
-    """Return what is wrong with one resource; the sentence is a clause without its subject."""
-    if opinion.resource == CPU:
-        topology, asked = circumstances.settings.topology, opinion.asked
-        if topology is None or not isinstance(asked, CPUHintsAsked):
-            return nothing_to_share(CPU)
-        cause = _cpus(asked, opinion.narrowest, topology, decision, circumstances)
-        return replace(cause, sentence=f"requests {plural(asked.need, 'exclusive CPU')}{cause.sentence}")
-    if opinion.resource == MEMORY:
-        return why_memory(opinion, decision, circumstances)
-    return why_devices(opinion, circumstances)
 
 
 def _cpus(

@@ -112,7 +112,11 @@ def why_no_memory(message: str, circumstances: Circumstances) -> Reason:
     """
     failed = circumstances.refusal(MemoryAssigned)
     container, affinity = (failed.container, failed.affinity) if failed is not None else ("", None)
-    requests = _requests(container, circumstances)
+    policy, pod, requests = circumstances.settings.memory, circumstances.pod, dict[str, int]()
+    if policy is not None:
+        found = next((one for one in pod.containers if one.name == container), None)
+        asked = pod_requests(pod, policy.gates) if found is None else container_requests(pod, found, policy.gates)
+        requests = {} if isinstance(asked, str) else dict(asked)
     if not requests and message in (memory_static.NO_DEFAULT, memory_static.VIOLATION):
         # The reason for a container without memory requests (rule empty-memory-request-is-served, up to v1.36).
         name, release = who(container), circumstances.settings.release.name
@@ -183,16 +187,6 @@ def _short(requests: Mapping[str, int], free_of: Callable[[str], int]) -> str:
     return ""
 
 
-def _requests(container: str, circumstances: Circumstances) -> Mapping[str, int]:
-    policy = circumstances.settings.memory
-    if policy is None:
-        return {}
-    pod = circumstances.pod
-    found = next((one for one in pod.containers if one.name == container), None)
-    asked = pod_requests(pod, policy.gates) if found is None else container_requests(pod, found, policy.gates)
-    return {} if isinstance(asked, str) else asked
-
-
 def nothing_to_share(resource: str) -> Reason:
     """Return the clause for an empty shared pool of a pod.
 
@@ -223,7 +217,17 @@ def why_devices(opinion: Opinion, circumstances: Circumstances) -> Reason:
             "change that number",
             "Delete the pod, so that its controller creates a new one.",
         )
-    return tie or _unknown_nodes(asked, circumstances) or _too_few(asked, circumstances)
+    if found := tie or _unknown_nodes(asked, circumstances):
+        return found
+    # The whole node has too few, or too few are free.
+    total, free = len(circumstances.devices.devices.get(asked.resource, ())), len(asked.free)
+    left = "none" if not free else f"only {free}"
+    has = f"{left} of {total} {'is' if free < 2 else 'are'} free"
+    if total < asked.need:
+        has = f"the node has {total or 'none'}"
+    if sick := unhealthy_devices(asked.resource, asked.need, circumstances):
+        return replace(sick, sentence=f"requests {words}, but {sick.sentence}")
+    return Reason(code.NOT_ENOUGH_DEVICES, f"requests {words}, but {has}", fewer_devices(asked.need, total))
 
 
 def _unknown_nodes(asked: DeviceHintsAsked, circumstances: Circumstances) -> Reason | None:
@@ -245,19 +249,6 @@ def _unknown_nodes(asked: DeviceHintsAsked, circumstances: Circumstances) -> Rea
         "Let the device plugin report NUMA nodes of the machine for all of them, request fewer, "
         f"{'remove a pod that holds some, ' if total >= asked.need else ''}or use topologyManagerPolicy best-effort.",
     )
-
-
-def _too_few(asked: DeviceHintsAsked, circumstances: Circumstances) -> Reason:
-    """Return the reason for too few devices on the whole node: that it has too few, or that too few are free."""
-    total, free = len(circumstances.devices.devices.get(asked.resource, ())), len(asked.free)
-    left = "none" if not free else f"only {free}"
-    has = f"{left} of {total} {'is' if free < 2 else 'are'} free"
-    if total < asked.need:
-        has = f"the node has {total or 'none'}"
-    words = device_words(asked.resource, asked.need)
-    if sick := unhealthy_devices(asked.resource, asked.need, circumstances):
-        return replace(sick, sentence=f"requests {words}, but {sick.sentence}")
-    return Reason(code.NOT_ENOUGH_DEVICES, f"requests {words}, but {has}", fewer_devices(asked.need, total))
 
 
 def unhealthy_devices(resource: str, need: int, circumstances: Circumstances) -> Reason | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import UNSET
 
@@ -46,20 +46,15 @@ class CPUOwner:
     """Whether it is not on the node: the picture shows where it would be."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pools:
-    """What the CPUs without an exclusive owner are for."""
+Pools: TypeAlias = Mapping[CPUUse, CPUSet]
+"""What the CPUs without an exclusive owner are for; sets may overlap, and what is left out may be absent.
 
-    reserved: CPUSet = NO_CPUS
-    """Kept for the system."""
-    shared: CPUSet | None = None
-    """The shared pool (the default CPU set); None means every CPU, as under CPU manager policy ``none``."""
-    free: CPUSet = NO_CPUS
-    """What a container could still get exclusively: the shared pool less the reserved CPUs, under policy ``static``."""
-    offline: CPUSet = NO_CPUS
-    """CPUs of the machine that are offline for now, and are drawn at their places."""
-    others: CPUSet = NO_CPUS
-    """Further CPUs that are to be in the picture."""
+* ``RESERVED``: kept for the system.
+* ``SHARED``: the shared pool (the default CPU set); without it every CPU is shared, as under policy ``none``.
+* ``FREE``: what a container could still get exclusively: the shared pool less the reserved CPUs, under ``static``.
+* ``OFFLINE``: CPUs of the machine that are offline for now, and are drawn at their places.
+* ``LEFT_OUT``: further CPUs that are to be in the picture.
+"""
 
 
 def build_view(
@@ -88,7 +83,7 @@ def build_view(
     CPUs that owners or pools name and the machine does not have are drawn as offline: a state file may speak of
     them.
     """
-    pools = pools or Pools()
+    pools = pools or {}
     places = locate_cpus(machine)
     views = tuple(owner_views(owners, places))
     leaving = NO_CPUS
@@ -101,7 +96,10 @@ def build_view(
     online = {cpu: view for cpu, view in cpus.items() if cpu in places.by_cpu}
     boxes = boxes_of(places, online)
     gone = [view for cpu, view in sorted(cpus.items()) if cpu not in places.by_cpu]
-    numa = tuple(_numa_views(places, online, memory or {}))
+    members: dict[int, list[CPUView]] = {node: [] for node in places.memory}
+    for cpu in online.values():
+        if cpu.numa is not None:
+            members.setdefault(cpu.numa, []).append(cpu)
     holders = {device: view.label for owner, view in zip(owners, views, strict=True) for device in owner.devices}
     held = tuple(
         replace(
@@ -113,7 +111,7 @@ def build_view(
         )
         for one in devices
     )
-    strict = pools.shared is not None and not pools.reserved & pools.shared
+    strict = CPUUse.SHARED in pools and not pools[CPUUse.SHARED] & pools.get(CPUUse.RESERVED, NO_CPUS)
     used = {use: CPUSet.from_ids(cpu for cpu, view in cpus.items() if view.use is use) for use in CPUUse}
     boxes = boxes_with_devices((*boxes, offline_box(gone)) if gone else boxes, held)
     # What is unknown of the machine is left out.
@@ -131,7 +129,17 @@ def build_view(
         title=" · ".join(title),
         subtitle=clean(subtitle),
         boxes=boxes,
-        numa=numa,
+        numa=tuple(
+            NUMAView(
+                id=node,
+                memory_bytes=places.memory.get(node, 0),
+                cpus=CPUSet.from_ids(cpu.cpu for cpu in here),
+                counts=Counter(cpu.use for cpu in here),
+                memory=(memory or {}).get(node),
+                memory_kind=clean(places.memory_kinds.get(node, "")),
+            )
+            for node, here in sorted(members.items())
+        ),
         owners=views,
         rejected=tuple(RejectedPod(clean(pod.name), clean(pod.reason), clean(pod.why)) for pod in rejected),
         legend={use: (ids, meaning(use, strict=strict)) for use, ids in used.items() if ids},
@@ -172,7 +180,7 @@ def cpu_views(places: CPULocations, owners: Sequence[OwnerView], pools: Pools) -
     for index, owner in enumerate(owners):
         for cpu in owner.cpus:
             holders.setdefault(cpu, []).insert(0, index)
-    named = pools.reserved | (pools.shared or NO_CPUS) | pools.free | pools.others
+    named = (cpu for use, cpus in pools.items() if use is not CPUUse.OFFLINE for cpu in cpus)
     everything = {*places.by_cpu, *CPUSet(CPUMask(places.offline)), *named, *holders}
     return {cpu: _cpu_view(cpu, places, holders.get(cpu, []), owners, pools) for cpu in sorted(everything)}
 
@@ -182,15 +190,16 @@ def _cpu_view(
 ) -> CPUView:
     place = places.by_cpu.get(cpu)
     pods = {owners[holder].uid for holder in holders}
-    if place is None or (cpu in pools.offline and not holders):
+    is_offline = cpu in pools.get(CPUUse.OFFLINE, NO_CPUS)
+    if place is None or (is_offline and not holders):
         use = CPUUse.OFFLINE
-    elif cpu in pools.offline and len(pods) == 1:
+    elif is_offline and len(pods) == 1:
         use = CPUUse.BROKEN
     elif holders:
         use = CPUUse.EXCLUSIVE if len(pods) == 1 else CPUUse.CONTESTED
     else:
-        use = CPUUse.SHARED if pools.shared is None or cpu in pools.shared else CPUUse.LEFT_OUT
-        use = CPUUse.RESERVED if cpu in pools.reserved else CPUUse.FREE if cpu in pools.free else use
+        known = (use for use in (CPUUse.RESERVED, CPUUse.FREE, CPUUse.SHARED) if cpu in pools.get(use, NO_CPUS))
+        use = next(known, CPUUse.LEFT_OUT if CPUUse.SHARED in pools else CPUUse.SHARED)
     return CPUView(
         cpu=cpu,
         use=use,
@@ -201,24 +210,6 @@ def _cpu_view(
         numa=None if place is None else place.numa,
         l3=None if place is None or place.l3 is None else places.l3_ids.get(place.l3),
     )
-
-
-def _numa_views(places: CPULocations, online: Mapping[int, CPUView], memory: Mapping[int, MemoryUse]) -> list[NUMAView]:
-    members: dict[int, list[CPUView]] = {node: [] for node in places.memory}
-    for cpu in online.values():
-        if cpu.numa is not None:
-            members.setdefault(cpu.numa, []).append(cpu)
-    return [
-        NUMAView(
-            id=node,
-            memory_bytes=places.memory.get(node, 0),
-            cpus=CPUSet.from_ids(cpu.cpu for cpu in cpus),
-            counts=Counter(cpu.use for cpu in cpus),
-            memory=memory.get(node),
-            memory_kind=clean(places.memory_kinds.get(node, "")),
-        )
-        for node, cpus in sorted(members.items())
-    ]
 
 
 def _how_to_read(places: CPULocations, cpus: Mapping[int, CPUView], devices: Sequence[DeviceView]) -> Iterator[str]:
@@ -246,8 +237,10 @@ def status_view(machine: Machine, document: StatusDocument) -> NodeView:
     """
     try:
         cpus, pods = document.cpus, document.pods
+        pools = {CPUUse.RESERVED: CPUSet.parse(cpus.reserved), CPUUse.FREE: CPUSet.parse(cpus.free)}
         # Under CPU manager policy none every container may run everywhere.
-        shared = CPUSet.parse(cpus.shared) if cpus.shared or cpus.exclusive or cpus.free else None
+        if cpus.shared or cpus.exclusive or cpus.free:
+            pools[CPUUse.SHARED] = CPUSet.parse(cpus.shared)
         claimed = [
             CPUOwner(f"claim {claim.namespace}/{claim.name} ({share.request})", claim.uid, CPUSet.parse(share.cpus))
             for claim in document.claims or ()
@@ -266,7 +259,7 @@ def status_view(machine: Machine, document: StatusDocument) -> NodeView:
         return build_view(
             machine,
             owners=[*(owner for pod in pods for owner in _owners(pod)), *claimed],
-            pools=Pools(CPUSet.parse(cpus.reserved), shared, CPUSet.parse(cpus.free)),
+            pools=pools,
             memory=memory,
             rejected=held,
             subtitle=document.policies or "the engine does not run",

@@ -15,17 +15,8 @@ from mooring.engine.core.errors import clean
 from mooring.engine.core.machine import Finding
 from mooring.engine.memorymanager.state import MemoryTable, NUMANodeState
 from mooring.lazy import dataclass, field
+from mooring.views import layout as layouts
 from mooring.views.devices import DeviceView
-from mooring.views.layout import (
-    CellMetrics,
-    PictureLayout,
-    PlacedBox,
-    PlacedCell,
-    PlacedDevice,
-    PlacedGroup,
-    PlacedRow,
-    arrange,
-)
 from mooring.views.svg import picture
 from mooring.views.view import CPUUse, CPUView, NodeView, PlacementRow, owner_style, use_style
 from mooring.views.wording import MARKS
@@ -124,8 +115,8 @@ class MapDrawing:
     """One arrangement of the map. The methods return SVG, escaped already."""
 
     name: str
-    layout: PictureLayout
-    metrics: CellMetrics
+    layout: layouts.PictureLayout
+    metrics: layouts.CellMetrics
     view: NodeView
     device_names: Mapping[tuple[str, str], str]
 
@@ -143,25 +134,25 @@ class MapDrawing:
     def _scale(self) -> float:
         return max(1.0, min(_LARGEST_SCALE, _FORMS[self.name] / max(self.layout.width, 1)))
 
-    def frame(self, box: PlacedBox) -> str:
+    def frame(self, box: layouts.PlacedBox) -> str:
         """Return a box with its title and its memory bar."""
         return "".join(picture.box_elements(box, self.view))
 
-    def heading(self, placed: PlacedGroup) -> str:
+    def heading(self, placed: layouts.PlacedGroup) -> str:
         """Return what stands above the devices of one resource."""
         return picture.device_heading(placed)
 
-    def device(self, placed: PlacedDevice) -> str:
+    def device(self, placed: layouts.PlacedDevice) -> str:
         """Return the cell of a device."""
         return picture.device_cell(
             placed, self.metrics, self.view, self.device_names.get((placed.view.resource, placed.view.id), "")
         )
 
-    def strips(self, row: PlacedRow) -> str:
+    def strips(self, row: layouts.PlacedRow) -> str:
         """Return the brackets over the cores of a row that have one use."""
         return "".join(picture.strip_elements(row, self.metrics, self.view))
 
-    def cpu(self, placed: PlacedCell) -> str:
+    def cpu(self, placed: layouts.PlacedCell) -> str:
         """Return the cell of a CPU: its ground, its number and its mark."""
         return picture.cpu_cell(placed, self.metrics, self.view)
 
@@ -173,7 +164,7 @@ def map_drawings(report: ReportView) -> tuple[MapDrawing, ...]:
     metrics = picture.map_metrics(view, changes=bool(view.owners))
     names = picture.names_of_devices(view)
     return tuple(
-        MapDrawing(name, arrange(boxes, metrics, width), metrics, view, names) for name, width in _FORMS.items()
+        MapDrawing(name, layouts.arrange(boxes, metrics, width), metrics, view, names) for name, width in _FORMS.items()
     )
 
 

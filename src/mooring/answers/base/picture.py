@@ -23,7 +23,7 @@ from mooring.inputs.configuration.devices import offered_devices
 from mooring.lazy import lazily
 from mooring.views.build import CPUOwner, Pools, build_view
 from mooring.views.devices import DeviceView
-from mooring.views.view import NO_CPUS, MemoryUse, NodeView, RejectedPod
+from mooring.views.view import NO_CPUS, CPUUse, MemoryUse, NodeView, RejectedPod
 
 with lazily():
     import mooring.engine.extensions.owners as pci
@@ -52,7 +52,7 @@ def plan_view(
             subtitle=f"{decided_by(plan.release.tag) or 'the kubelet'} would not start",
             caption=caption,
             # No pod runs on any of the CPUs.
-            pools=Pools(shared=NO_CPUS, others=also),
+            pools={CPUUse.SHARED: NO_CPUS, CPUUse.LEFT_OUT: also},
             devices=machine_devices(plan.machine),
         )
     kubelet = plan.kubelet
@@ -77,7 +77,7 @@ def plan_view(
             replace(owner, hypothetical=owner.uid in hypothetical)
             for owner in (owners_of(rows.asked_pods(plan), kubelet) if owners is None else owners)
         ],
-        pools=replace(pools_of(kubelet), others=also),
+        pools={**pools_of(kubelet), CPUUse.LEFT_OUT: also},
         memory={
             node: MemoryUse(max(0, table.total - table.allocatable), table.reserved, pages[node])
             for node, state in nodes.items()
@@ -104,10 +104,11 @@ def machine_view(machine: Machine) -> NodeView:
 
 def pools_of(kubelet: Kubelet) -> Pools:
     """Return what the CPUs without an exclusive owner are for, and which CPUs are offline."""
-    offline = CPUSet(kubelet.node.cpu.offline)
+    cpu = kubelet.node.cpu
+    known = {CPUUse.RESERVED: reserved_cpus(kubelet), CPUUse.OFFLINE: CPUSet(cpu.offline)}
     if kubelet.settings.cpu is None:
-        return Pools(reserved=reserved_cpus(kubelet), offline=offline)
-    return Pools(reserved_cpus(kubelet), CPUSet(kubelet.node.cpu.default), free_cpus(kubelet), offline)
+        return known
+    return {**known, CPUUse.SHARED: CPUSet(cpu.default), CPUUse.FREE: free_cpus(kubelet)}
 
 
 def owners_of(asked: Mapping[str, Pod], kubelet: Kubelet) -> Iterator[CPUOwner]:

@@ -33,7 +33,17 @@ def plan_text(plan: AnyPlan, effective: Sequence[EffectiveField] = (), *, wide: 
         wide: whether tables have more columns.
         to: the file.
     """
-    parts = [*_parts(plan, width_for(to), wide=wide)]
+    parts: list[RenderableType] = []
+    if isinstance(plan, RefusedPlan):
+        parts += refusal_lines(plan_document(plan))
+    else:
+        view, placements = plan_view(plan), rows.plan_rows(plan, wide=wide)
+        parts += head_lines(view)
+        parts += [placements_table(placements, wide=wide), Text(""), Text(view.headline)] if placements else []
+        parts.append(Text(rows.free_line(plan.kubelet)))
+        parts += (Text(clean(line), "bold red") for line in rows.pool_lines(plan.findings))
+        parts += map(Text, (*rows.device_lines(plan), *rows.resize_lines(plan), *rows.mixed_lines(plan)))
+        parts += [Text(""), numa_table(view, width_for(to))]
     fields = [(clean(one.name), clean(one.shown), clean(str(one.place))) for one in effective]
     if fields:
         fields.insert(0, ("configuration in force", "value", "set by"))
@@ -43,23 +53,6 @@ def plan_text(plan: AnyPlan, effective: Sequence[EffectiveField] = (), *, wide: 
         line = f"{name:{widths[0]}}  {value:{widths[1]}}  {place}"
         parts.append(Text(line, "" if number else "dim", overflow="fold"))
     return text_for(Group(*parts), to)
-
-
-def _parts(plan: AnyPlan, width: int, *, wide: bool) -> Iterator[RenderableType]:
-    if isinstance(plan, RefusedPlan):
-        yield from refusal_lines(plan_document(plan))
-        return
-    view, placements = plan_view(plan), rows.plan_rows(plan, wide=wide)
-    yield from head_lines(view)
-    if placements:
-        yield placements_table(placements, wide=wide)
-        yield Text("")
-        yield Text(view.headline)
-    yield Text(rows.free_line(plan.kubelet))
-    yield from (Text(clean(line), "bold red") for line in rows.pool_lines(plan.findings))
-    yield from map(Text, (*rows.device_lines(plan), *rows.resize_lines(plan), *rows.mixed_lines(plan)))
-    yield Text("")
-    yield numa_table(view, width)
 
 
 def title_line(view: NodeView) -> Text:

@@ -11,18 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from mooring import KUBELET_VERSION
+from mooring.answers.base import rows
 from mooring.answers.base.answering import Answer
 from mooring.answers.base.picture import device_views, machine_view, owners_of, plan_view, pools_of
 from mooring.answers.base.plan import AnyPlan, Plan, RefusedPlan
-from mooring.answers.base.rows import (
-    admitted_rows,
-    asked_pods,
-    device_holders,
-    hugepage_lines,
-    l3_caches,
-    pod_name,
-    verdict_of,
-)
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import clean
 from mooring.engine.core.machine import Machine
@@ -60,11 +52,11 @@ def report_of(plan: AnyPlan) -> reports.ReportView:
     for state in states:
         # What the machine does not have is shown only while something names it.
         state.update((cpu, CPUView(cpu, CPUUse.OFFLINE)) for cpu in everything if cpu not in state)
-    nodes, caches = plan.kubelet.node.memory.nodes, l3_caches(plan)
+    nodes, caches = plan.kubelet.node.memory.nodes, rows.l3_caches(plan)
     accounts = {node: one for node, one in nodes.items() if any(table.total for table in one.memory.values())}
     devices = device_views(plan, plan.kubelet)
-    told_elsewhere = {clean(line) for line in hugepage_lines(plan)}
-    last = {(owner.label, owner.uid): owner for owner in owners_of(asked_pods(plan), plan.kubelet)}
+    told_elsewhere = {clean(line) for line in rows.hugepage_lines(plan)}
+    last = {(owner.label, owner.uid): owner for owner in owners_of(rows.asked_pods(plan), plan.kubelet)}
     node = plan_view(plan, [last.get((owner.label, owner.uid), owner) for owner in owners], everything)
     return reports.ReportView(
         kubelet=plan.release.tag,
@@ -100,7 +92,7 @@ def _bare(machine: Machine, node: NodeView) -> reports.ReportView:
 
 def _all_owners(plan: Plan, kubelets: Sequence[Kubelet]) -> list[CPUOwner]:
     """Return all owners that ever held CPUs, without their CPUs, in an order that serves every step."""
-    found, asked = dict[str, dict[str, CPUOwner]](), asked_pods(plan)
+    found, asked = dict[str, dict[str, CPUOwner]](), rows.asked_pods(plan)
     for kubelet in kubelets:
         for owner in owners_of(asked, kubelet):
             found.setdefault(owner.uid, {}).setdefault(owner.label, CPUOwner(owner.label, owner.uid, CPUSet()))
@@ -110,7 +102,7 @@ def _all_owners(plan: Plan, kubelets: Sequence[Kubelet]) -> list[CPUOwner]:
         answer = pods.get(uid)
         labels = []
         if answer is not None:
-            name = pod_name(answer)
+            name = rows.pod_name(answer)
             labels = [name, *(f"{name}/{container.name}" for container in answer.pod.containers)]
         # What is hidden for a container has a label of its own.
         labels += sorted(held.keys() - set(labels))
@@ -120,7 +112,7 @@ def _all_owners(plan: Plan, kubelets: Sequence[Kubelet]) -> list[CPUOwner]:
 
 def _cpu_states(plan: Plan, kubelets: Sequence[Kubelet], owners: Sequence[CPUOwner]) -> Iterator[dict[int, CPUView]]:
     """Yield every CPU's use and owners at each step, by the rules of the picture."""
-    places, asked = locate_cpus(plan.machine), asked_pods(plan)
+    places, asked = locate_cpus(plan.machine), rows.asked_pods(plan)
     idle = owner_views(owners, places)
     for kubelet in kubelets:
         held = {(owner.label, owner.uid): owner.cpus for owner in owners_of(asked, kubelet)}
@@ -134,9 +126,9 @@ def _steps(
 ) -> Iterator[reports.ReportStep]:
     cpus: Mapping[int, CPUView] = {}
     held: Mapping[int, str] = dict.fromkeys(range(len(devices)), "")
-    asked = asked_pods(plan)
+    asked = rows.asked_pods(plan)
     for number, (kubelet, state) in enumerate(zip(kubelets, states, strict=True)):
-        holders = device_holders(asked, kubelet)
+        holders = rows.device_holders(asked, kubelet)
         held_now = {index: holders.get((device.resource, device.id), "") for index, device in enumerate(devices)}
         yield reports.ReportStep(
             pod=number - 1 if number else None,
@@ -155,11 +147,11 @@ def _totals(machine: Machine) -> dict[int, NUMANodeState]:
 
 def _pod(plan: Plan, step: int, answer: Answer, caches: Sequence[int]) -> reports.ReportPod:
     admitted = "runs already" if answer.running else "admitted"
-    rows = admitted_rows(plan, answer, caches, why="") if answer.admitted else ()
+    placed = rows.admitted_rows(plan, answer, caches, why="") if answer.admitted else ()
     return reports.ReportPod(
-        name=pod_name(answer),
+        name=rows.pod_name(answer),
         uid=answer.pod.uid,
-        verdict=admitted if answer.admitted else verdict_of(answer),
+        verdict=admitted if answer.admitted else rows.verdict_of(answer),
         admitted=answer.admitted,
         step=step,
         reason=answer.decision.reason,
@@ -167,7 +159,7 @@ def _pod(plan: Plan, step: int, answer: Answer, caches: Sequence[int]) -> report
         why=answer.why,
         remedy=answer.remedy,
         code=answer.code,
-        containers=tuple(rows),
+        containers=tuple(placed),
     )
 
 
@@ -213,5 +205,5 @@ def distances_of(machine: Machine) -> Mapping[int, tuple[int, ...]]:
         return dict(zip(hardware.distance_nodes, hardware.distances, strict=True))
     # A node's row is by ascending node id, with no entry for absent ids (cAdvisor 0.60.5).
     told = sorted(machine.info.topology, key=lambda node: node.node_id)
-    rows = {node.node_id: node.distances for node in told if node.distances is not None}
-    return rows if all(node.distances is not None and len(node.distances) == len(told) for node in told) else {}
+    known = {node.node_id: node.distances for node in told if node.distances is not None}
+    return known if all(node.distances is not None and len(node.distances) == len(told) for node in told) else {}

@@ -90,17 +90,22 @@ def resize_parts(
             code = next(one.code for one in plan.answers if one.pod.uid == resized.uid)
             yield console.indented(f"{clean(resized.not_running)} [{code}]")
         return
-    yield rich_text.Text(_headline(resized), "bold")
+    asked = "; ".join(
+        f"{one.name} {' '.join(f'{resource} {amount}' for resource, amount in one.asks.items())}"
+        for one in resized.containers
+        if one.asks
+    )
+    outcome = "accepted" if _is_resized(resized) else "nothing changes"
+    if resized.refused_by:
+        outcome = f"{resized.reason}, {clean(resized.refused_by)} [{resized.code}]"
+    yield rich_text.Text(f"{_name(resized)} to {clean(asked)}: {outcome}.", "bold")
     if resized.why:
         yield console.indented(resized.why)
         yield console.indented(f"The kubelet says: “{clean(resized.message)}”.")
         yield from [console.indented(resized.remedy)] if resized.remedy else []
     yield rich_text.Text("")
     yield _table(resized, wide=wide)
-    yield from (rich_text.Text(line) for line in _releases(resized))
-    if _is_resized(resized) and any(_keeps_other_cpus(one) for one in resized.containers):
-        yield rich_text.Text(_KEPT)
-    yield from (rich_text.Text(line) for line in _sizes(resized))
+    yield from map(rich_text.Text, _remarks(resized))
     if wide:
         yield rich_text.Text(f"Shared pool: {resized.shared_pool or 'empty'}.")
         yield rich_text.Text(f"Events: {', '.join(resized.events) or 'none'}.")
@@ -115,18 +120,6 @@ def _name(resized: answer.ResizeDocument) -> str:
 def _is_resized(resized: answer.ResizeDocument) -> bool:
     """Tell whether the pod is given other resources: a resize that is taken back is neither accepted nor refused."""
     return "ResizeStarted" in resized.events
-
-
-def _headline(resized: answer.ResizeDocument) -> str:
-    asked = "; ".join(
-        f"{one.name} {' '.join(f'{resource} {amount}' for resource, amount in one.asks.items())}"
-        for one in resized.containers
-        if one.asks
-    )
-    subject = f"{_name(resized)} to {clean(asked)}"
-    if resized.refused_by:
-        return f"{subject}: {resized.reason}, {clean(resized.refused_by)} [{resized.code}]."
-    return f"{subject}: {'accepted' if _is_resized(resized) else 'nothing changes'}."
 
 
 def _keeps_other_cpus(container: answer.ResizedContainerPart) -> bool:
@@ -166,8 +159,8 @@ def _cpus(cpus: str) -> str:
     return f"{len(CPUSet.parse(cpus))}: {cpus}" if cpus else "shared"
 
 
-def _releases(resized: answer.ResizeDocument) -> Iterator[str]:
-    """Say which CPUs go back later."""
+def _remarks(resized: answer.ResizeDocument) -> Iterator[str]:
+    """Say which CPUs go back later, that CPUs stay as they are, and what containers can have at most."""
     for one in resized.containers:
         if one.pending is not None and one.after is not None:
             leaving = CPUSet.parse(one.after.cpus) - CPUSet.parse(one.pending.cpus)
@@ -176,9 +169,8 @@ def _releases(resized: answer.ResizeDocument) -> Iterator[str]:
                 f"{plan_document.span_text(one.pending.delay_milliseconds * 10**6)}; no other container gets "
                 f"{'it' if len(leaving) == 1 else 'them'} before."
             )
-
-
-def _sizes(resized: answer.ResizeDocument) -> Iterator[str]:
+    if _is_resized(resized) and any(_keeps_other_cpus(one) for one in resized.containers):
+        yield _KEPT
     for one in resized.containers:
         if (most := one.largest) is None:
             continue

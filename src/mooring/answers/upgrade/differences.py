@@ -215,7 +215,12 @@ def causes(node: UpgradedNode, old: KubeletSetup, new: KubeletSetup, situation: 
     plans = node.plan(situation, old), node.plan(situation, new)
     if decided(plans[0]) == decided(plans[1]):
         return
-    for factor in _factors(old, new):
+    different = {*old.release.rules.names()} ^ {*new.release.rules.names()}
+    factors: list[Factor] = [rule for rule in RULES if rule.name in different]
+    for name in sorted(MANAGER_GATES - set(new.config.feature_gates)):
+        before, after = (gate_value(name, new.config, setup.release) for setup in (old, new))
+        factors += [(name, before)] if before != after else []
+    for factor in factors:
         # Two kubelets that differ in a rule or gate alone
         for base, plan, like in ((new, plans[1], old), (old, plans[0], new)):
             other = with_factor(base, factor, like)
@@ -223,15 +228,6 @@ def causes(node: UpgradedNode, old: KubeletSetup, new: KubeletSetup, situation: 
                 pair = (other, base) if like is old else (base, other)
                 yield factor, _example(node, situation, factor, old, pair)
                 break
-
-
-def _factors(old: KubeletSetup, new: KubeletSetup) -> Iterator[Factor]:
-    different = {*old.release.rules.names()} ^ {*new.release.rules.names()}
-    yield from (rule for rule in RULES if rule.name in different)
-    for name in sorted(MANAGER_GATES - set(new.config.feature_gates)):
-        before, after = (gate_value(name, new.config, setup.release) for setup in (old, new))
-        if before != after:
-            yield name, before
 
 
 def with_factor(setup: KubeletSetup, factor: Factor, like: KubeletSetup) -> KubeletSetup | None:

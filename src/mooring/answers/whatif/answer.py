@@ -1,18 +1,16 @@
-"""``mooring whatif``: two plans side by side, or the changes that were found; every form is made of one of these."""
+"""``mooring whatif``: changes as its options name them, and what comes of them: two plans, or the changes found."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
 
-from mooring.answers.base.changes.change import PlannedChange, asked_about, sentence
-from mooring.answers.base.changes.nearest import (
-    change_parts,
-    exclusive_changes,
-    is_exclusive,
-    nearest_changes,
-    outcome_command,
-    proposal_part,
-)
+from mooring.answers.base.changes import order, requests
+from mooring.answers.base.changes.change import PlannedChange, Reader, asked_about, sentence
+from mooring.answers.base.changes.configuration import read_fresh_state, read_set
+from mooring.answers.base.changes.nearest import change_parts, nearest_changes, outcome_command, proposal_part
+from mooring.answers.base.changes.request_search import exclusive_changes, is_exclusive
 from mooring.answers.base.changes.search import Proposal
 from mooring.answers.base.inputs.node import NodeInputs
 from mooring.answers.base.plan import AnyPlan, Plan, Question, RefusedPlan, make_plan, start_error
@@ -22,6 +20,7 @@ from mooring.answers.base.start import advice_to_start
 from mooring.documents import explanation as parts
 from mooring.documents.plan import finding_parts
 from mooring.engine.core.decision import Placement
+from mooring.engine.core.errors import InputError
 from mooring.engine.node.settings import policies
 from mooring.explanations.alignment import extents
 from mooring.explanations.codes import SHARED_BY_AMOUNT, SHARED_BY_GATE, SHARED_BY_POLICY, SHARED_BY_QOS
@@ -30,6 +29,33 @@ from mooring.explanations.story import PodVerdict
 UNASKED = "unasked"
 """The state of a pod that was not asked, as these documents call it."""
 _SHARED = frozenset({SHARED_BY_AMOUNT, SHARED_BY_GATE, SHARED_BY_POLICY, SHARED_BY_QOS})
+
+
+READERS: Mapping[str, Reader] = MappingProxyType(
+    {
+        "--ask": requests.read_ask,
+        "--set": read_set,
+        "--remove": order.read_removal,
+        "--move": partial(order.read_removal, comes_back=True),
+        "--first": order.read_first,
+        "--device": requests.read_device,
+        "--hold": requests.read_hold,
+        "--fresh-state": read_fresh_state,
+    }
+)
+"""Option of ``mooring whatif`` -> how its value is read."""
+
+
+def understood(question: Question, option: str, text: str) -> Sequence[PlannedChange]:
+    """Return the changes that an option requests; a name with ``*`` makes one for each pod.
+
+    Raises:
+        InputError: it cannot be understood.
+    """
+    try:
+        return READERS[option](question, text)
+    except InputError as error:
+        raise InputError(error.problem, source=option, field=error.field, remedy=error.remedy) from None
 
 
 def changed(

@@ -32,7 +32,6 @@ with lazily():
     from mooring.answers.base import plan_document, plan_text
     from mooring.answers.base.changes import change as planned_change
     from mooring.answers.base.changes import configuration
-    from mooring.answers.base.changes import nearest as nearest_search
     from mooring.answers.whatif import answer
     from mooring.cli import terminal
     from mooring.explanations import alignment
@@ -128,7 +127,7 @@ def command(pod: str, limit: int | None, goal: str, form: str, to: str, inputs: 
     question = question_from(read)
     if not (question.pods or question.active):
         raise InputError("there is no pod to evaluate", remedy="give pods with -f, --active or --node")
-    changes = [change for option, text in wanted for change in nearest_search.understood(question, option, text)]
+    changes = [change for option, text in wanted for change in answer.understood(question, option, text)]
     changed = planned_change.applied(question, changes)
     if not wanted or pod:
         nearest = answer.nearest(read, changed, changes, pod, goal, limit or _DEFAULT_LIMIT)

@@ -26,20 +26,16 @@ _TWO_COLUMNS = 1000
 
 def footer(view: NodeView, x: int, y: int, width: int) -> tuple[list[str], int]:
     """Return the elements below the map, from (x, y) on in ``width`` pixels, and the y coordinate at which they end."""
-    found: list[str] = []
-    for block in (_caption, _uses, _owners, _rejected):
-        elements, end = block(view, x, y, width)
-        found += elements
-        y = end + 14 if elements else y
-    return found, y - 14
-
-
-def _caption(view: NodeView, x: int, y: int, width: int) -> tuple[list[str], int]:
     bars = [_MEMORY_BARS] if any(node.memory for node in view.numa) else []
     bars += [_HYPOTHETICAL] if any(owner.hypothetical for owner in view.owners) else []
     lines = [line for sentence in (*view.caption, *bars) for line in wrapped(sentence, width, TEXT_SIZE)]
     found = [text(x, y + TEXT_SIZE + index * 17, line, "quiet") for index, line in enumerate(lines)]
-    return found, y + len(lines) * 17
+    y += len(lines) * 17 + 14 if lines else 0
+    for block in (_uses, _owners, _rejected):
+        elements, end = block(view, x, y, width)
+        found += elements
+        y = end + 14 if elements else y
+    return found, y - 14
 
 
 def _uses(view: NodeView, x: int, y: int, width: int) -> tuple[list[str], int]:

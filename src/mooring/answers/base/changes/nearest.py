@@ -1,43 +1,36 @@
-"""The kinds of changes, how options name them, the search for the nearest that would admit a pod, and its price.
+"""The kinds of changes, the search for the nearest that would admit a pod, and its price.
 
 A proposal's price is what it costs and changes, in words and as a part of documents, with the command that shows it.
+
+Of another configuration: the kubelet restarts, and the whole question is asked again; one field or option is changed at
+a time, with what it cannot go without: the feature gate of an option, and leaving out all options where the CPU
+manager's policy becomes ``none``. Where the kubelet would not start on the state files that there are, they are deleted
+as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, replace
-from functools import partial
-from itertools import chain, combinations, product
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING
 
 from mooring.answers.base.changes import change as changing
 from mooring.answers.base.changes import order, request_search, requests
-from mooring.answers.base.changes import request_search as configuration_search
-from mooring.answers.base.changes.configuration import ConfigField, FreshState, read_fresh_state, read_set
-from mooring.answers.base.changes.requests import Amount, read_ask
-from mooring.answers.base.changes.search import (
-    Proposal,
-    QueueOutcome,
-    Search,
-    begin,
-    begun,
-    followed,
-    holding,
-    proposal,
-)
+from mooring.answers.base.changes.configuration import GATES, ConfigField, FreshState, is_on
+from mooring.answers.base.changes.search import Proposal, QueueOutcome, Search, begin, begun, followed, plus, proposal
 from mooring.answers.base.plan import Question
 from mooring.answers.base.plan_document import placement_part
 from mooring.answers.base.start import advice_to_start
 from mooring.documents.explanation import AlignmentLostPart, ChangePart, CostPart, ProposalPart
+from mooring.engine.core.config import EXTENSIONS, KubeletConfig, with_defaults
 from mooring.engine.core.decision import StartRefusal
-from mooring.engine.core.errors import InputError
-from mooring.engine.core.pod import Container, Pod, ResourceList
-from mooring.engine.core.quantity import Quantity
-from mooring.engine.cpumanager.policy import STATIC, available_cpus
-from mooring.engine.memorymanager.policy import is_memory
-from mooring.engine.node import Decision
+from mooring.engine.core.machine import Machine
+from mooring.engine.core.pod import Pod
+from mooring.engine.core.release import FeatureGates, resolve_gates
+from mooring.engine.cpumanager.options import GROUP_GATES
+from mooring.engine.releases.config_fields import CPU_OPTIONS, TOPOLOGY_OPTIONS
+from mooring.engine.releases.gates import cpu_option_groups, known_gates
+from mooring.engine.topologymanager.merge import DEFAULT_MAX_ALLOWABLE, MAX_ALLOWABLE, PREFER_CLOSEST
 from mooring.explanations.alignment import AlignmentLevel, level_words
 from mooring.explanations.phrases import devices_in_words, joined, plural, size
 
@@ -130,63 +123,120 @@ def outcome_command(read: NodeInputs, changes: Sequence[tuple[str, str]], pod: P
     return ("whatif", *([name] if needs_name else []), *read.options.words, *chain(*changes))
 
 
-Family = Callable[[Search], Iterator[Proposal]]
+SCOPES = ("container", "pod")
+POLICIES = ("single-numa-node", "restricted", "best-effort", "none")
+"""Topology policies, the strictest first: of two that admit a pod the stricter one is nearer."""
 
-_MOST_PAIRS = 400
+DELETIONS = ((), (FreshState("cpu"),), (FreshState("memory"),), (FreshState("cpu"), FreshState("memory")))
+"""Which state files go, the fewest first."""
 
 
-def _two_amounts(search: Search) -> Iterator[Proposal]:
-    """Yield the largest amounts of two things that a pod requests which together fit on some number of NUMA nodes.
+def configuration_proposals(search: Search) -> Iterator[Proposal]:
+    """Yield every single field or option that admits the pod and leaves all others admitted.
 
-    A policy that wants the same NUMA nodes for everything admits no change of one alone where two of three want more of
-    them than the third.
+    A looser topology policy that costs no less than a stricter one, apart from the guarantees, is left out.
     """
-    ref, tried = search.names[search.pod.uid], 0
-    things = [(one, resource) for one in search.pod.containers for resource in one.requests if resource != "cpu"]
-    things = [*((one, "cpu") for one in search.pod.containers if request_search.exclusive(search, one)), *things]
-    # Devices are given up last.
-    for pair in sorted(combinations(things, 2), key=lambda two: sum("/" in resource for _, resource in two)):
-        for count in range(len(search.kubelet.node.providers.memory.nodes), 0, -1):
-            for amounts in product(*(_on_nodes(search, one, resource, count) for one, resource in pair)):
-                made = [(one, resource, amount) for (one, resource), amount in zip(pair, amounts, strict=True)]
-                changes = tuple(Amount(ref, one.name, resource, amount) for one, resource, amount in made)
-                tried += 1
-                pod = request_search.admitted_with(search, changes) if tried <= _MOST_PAIRS else None
-                course = None if pod is None else request_search.course_with(search, pod, changes)
-                if course is not None:
-                    costs = [
-                        astuple(request_search.cost_of(name, one.requests[name], after)) for one, name, after in made
-                    ]
-                    yield search.proposal(changes, changing.Cost(*map(sum, zip(*costs, strict=True))), course)
-                    return
+    if not search.has_room:
+        return
+    stricter: changing.Cost | None = None
+    for changes in candidates(search.question):
+        found = _asked_again(search.question, changes, search.pod.uid, search.expected)
+        if found is None:
+            continue
+        made, course = found
+        after = course.after.settings
+        cost = changing.of_settings(search.settings, after, (*search.earlier, search.pod))
+        cost = plus(cost, touched=search.touched(course), **_restart(made))
+        is_policy = after.topology_policy != search.settings.topology_policy
+        if is_policy and stricter is not None and not cost < stricter:
+            continue
+        stricter = cost if is_policy else stricter
+        yield search.proposal(made, cost, course)
 
 
-def _on_nodes(search: Search, container: Container, resource: str, count: int) -> list[Quantity]:
-    """Return smaller amounts for a container that some NUMA nodes of a number have free, the largest first."""
-    node, policy, before = search.kubelet.node.settled(), search.settings.cpu, container.requests[resource]
-    others, devices = [one for one in search.pod.containers if one is not container], node.providers.devices
-    beside = sum(one.requests[resource].units for one in others if resource in one.requests)
-    states = [state.memory.get(resource) for state in node.memory.nodes.values()]
-    free = [0 if table is None else table.free for table in states]
-    if resource == "cpu" and policy is not None:
-        available = available_cpus(policy, node.cpu)
-        free = [(mask & available).bit_count() for mask in policy.topology.numa.values()]
-        beside = sum(request_search.exclusive(search, one) for one in others)
-    elif not is_memory(resource):
-        known = [one for one in devices.devices.get(resource, ()) if one.id in devices.available(resource)]
-        free = [sum(one.mask >> place & 1 for one in known) for place in node.memory.nodes]
-    free.sort()
-    page = request_search.page(resource) if is_memory(resource) else 1
-    sums = {sum(part) - taken for part in (free[:count], free[-count:]) for taken in (0, beside)}
-    found = sorted({amount - amount % page for amount in sums}, reverse=True)
-    return [Quantity.of_bytes(amount) for amount in found if 0 < amount < before.units]
+def proposals_to_start(question: Question, uid: str) -> Iterator[Proposal]:
+    """Yield what lets a kubelet start that would not, and admits the pod."""
+    for changes in ((), *candidates(question)):
+        found = _asked_again(question, changes, uid, frozenset({uid}))
+        if found is not None:
+            made, course = found
+            yield proposal(question, made, plus(changing.NOTHING, **_restart(made)), uid, course)
 
+
+def _restart(changes: tuple[changing.PlannedChange, ...]) -> dict[str, int]:
+    return {"restarts": 1, "state_files": sum(isinstance(change, FreshState) for change in changes)}
+
+
+def _asked_again(
+    question: Question, changes: tuple[changing.PlannedChange, ...], uid: str, expected: frozenset[str]
+) -> tuple[tuple[changing.PlannedChange, ...], QueueOutcome] | None:
+    """Ask the whole question with the changes, and with as few state files deleted as the kubelet needs to start."""
+    for deleted in DELETIONS:
+        if any(getattr(question.files, change.manager) is None for change in deleted):
+            continue
+        made = (*changes, *deleted)
+        changed = changing.applied(question, made)
+        start = begin(changed)
+        if isinstance(start, StartRefusal):
+            if start.stage != "start":
+                return None
+            continue
+        if not made:
+            return None
+        course = followed(*start, changed.leaving, expected)
+        return (made, course) if course is not None and course.admitted(uid) else None
+    return None
+
+
+def candidates(question: Question) -> Iterator[tuple[changing.PlannedChange, ...]]:
+    """Yield the changes of one field or option each, those that loosen least first."""
+    config = with_defaults(question.config)
+    for scope in SCOPES:
+        if scope != config.topology_manager_scope:
+            yield (ConfigField("topologyManagerScope", scope),)
+    yield from _options(config, question.machine, question.mooring.release.name)
+    for policy in POLICIES:
+        if policy != config.topology_manager_policy:
+            yield (ConfigField("topologyManagerPolicy", policy),)
+    for policy in ("Static", "None"):
+        if policy != config.memory_manager_policy:
+            yield (ConfigField("memoryManagerPolicy", policy),)
+    if config.cpu_manager_policy != "static":
+        yield (ConfigField("cpuManagerPolicy", "static"),)
+    if config.cpu_manager_policy != "none":
+        left_out = [ConfigField(f"{CPU_OPTIONS}.{name}", "") for name in sorted(config.cpu_manager_policy_options)]
+        yield (ConfigField("cpuManagerPolicy", "none"), *left_out)
+
+
+def _options(config: KubeletConfig, machine: Machine, release: str) -> Iterator[tuple[changing.PlannedChange, ...]]:
+    gates = resolve_gates(config.feature_gates, known_gates(release), EXTENSIONS)
+    for name, group in cpu_option_groups(release).items() if config.cpu_manager_policy == "static" else ():
+        if is_on(config.cpu_manager_policy_options.get(name, "")):
+            yield (ConfigField(f"{CPU_OPTIONS}.{name}", "false"),)
+            continue
+        # With the feature gate that the option's group needs, where it is off
+        gate = GROUP_GATES.get(group, "")
+        is_off = isinstance(gates, FeatureGates) and bool(gate) and not gates[gate]
+        needed = (ConfigField(f"{GATES}.{gate}", "true"),) if is_off else ()
+        yield (*needed, ConfigField(f"{CPU_OPTIONS}.{name}", "true"))
+    if config.topology_manager_policy == "none":
+        return
+    on = is_on(config.topology_manager_policy_options.get(PREFER_CLOSEST, ""))
+    yield (ConfigField(f"{TOPOLOGY_OPTIONS}.{PREFER_CLOSEST}", "false" if on else "true"),)
+    nodes = len(machine.info.topology)
+    if nodes > DEFAULT_MAX_ALLOWABLE:
+        wanted = str(nodes)
+        if config.topology_manager_policy_options.get(MAX_ALLOWABLE, "") != wanted:
+            yield (ConfigField(f"{TOPOLOGY_OPTIONS}.{MAX_ALLOWABLE}", wanted),)
+
+
+Family = Callable[[Search], Iterator[Proposal]]
 
 FAMILIES: tuple[tuple[changing.Cost, Family], ...] = (
     (changing.NOTHING, request_search.proposals),
     (changing.NOTHING, order.proposals),
     (changing.NOTHING, requests.exchanged),
-    (changing.Cost(restarts=1), configuration_search.configuration_proposals),
+    (changing.Cost(restarts=1), configuration_proposals),
     (changing.Cost(touched=1), order.moves),
     (changing.Cost(touched=1), order.removals),
     (changing.Cost(touched=2), order.pairs),
@@ -194,32 +244,6 @@ FAMILIES: tuple[tuple[changing.Cost, Family], ...] = (
 )
 """Families in the order of what their members cost at least. Of proposals that cost the same, the one of the earlier
 family is nearer."""
-
-READERS: Mapping[str, changing.Reader] = MappingProxyType(
-    {
-        "--ask": read_ask,
-        "--set": read_set,
-        "--remove": order.read_removal,
-        "--move": partial(order.read_removal, comes_back=True),
-        "--first": order.read_first,
-        "--device": requests.read_device,
-        "--hold": requests.read_hold,
-        "--fresh-state": read_fresh_state,
-    }
-)
-"""Option of ``mooring whatif`` -> how its value is read."""
-
-
-def understood(question: Question, option: str, text: str) -> Sequence[changing.PlannedChange]:
-    """Return the changes that an option requests; a name with ``*`` makes one for each pod.
-
-    Raises:
-        InputError: it cannot be understood.
-    """
-    try:
-        return READERS[option](question, text)
-    except InputError as error:
-        raise InputError(error.problem, source=option, field=error.field, remedy=error.remedy) from None
 
 
 def nearest_changes(question: Question, uid: str, limit: int = 3) -> tuple[Proposal, ...]:
@@ -238,7 +262,7 @@ def nearest_changes(question: Question, uid: str, limit: int = 3) -> tuple[Propo
         advice = advice_to_start(question, search)
         if advice and not any(change.drains for change in advice):
             return ()
-        return _ranked([*configuration_search.proposals_to_start(question, uid)], limit)
+        return _ranked([*proposals_to_start(question, uid)], limit)
     found: list[Proposal] = []
     for least, family in FAMILIES:
         best = _ranked(found, limit)
@@ -246,98 +270,9 @@ def nearest_changes(question: Question, uid: str, limit: int = 3) -> tuple[Propo
             break
         found.extend(family(search))
         if family is request_search.proposals and not found:
-            found.extend(_two_amounts(search))
+            found.extend(request_search.two_amounts(search))
     return _ranked(found, limit)
 
 
 def _ranked(found: list[Proposal], limit: int) -> tuple[Proposal, ...]:
     return tuple(sorted(found, key=lambda proposal: proposal.cost)[:limit])
-
-
-_ASSUMED: Final[Mapping[str, Quantity]] = {"cpu": Quantity.parse("100m"), "memory": Quantity.parse("128Mi")}
-"""What a container that names no amount gets: little, in the shared pool."""
-_STATIC: Final = ConfigField("cpuManagerPolicy", "static")
-_RESERVED: Final = ConfigField("reservedSystemCPUs", "0")
-_GATE: Final = ConfigField("featureGates.PodLevelResourceManagers", "true")
-_SCOPE: Final = ConfigField("topologyManagerScope", "pod")
-_FRESH: Final = FreshState("cpu")
-_OF_POD_LEVEL: Final[tuple[tuple[changing.PlannedChange, ...], ...]] = ((_SCOPE,), (_GATE,), (_GATE, _SCOPE))
-_OF_POLICY: Final[tuple[tuple[changing.PlannedChange, ...], ...]] = (
-    (_STATIC,),
-    (_STATIC, _FRESH),
-    (_STATIC, _RESERVED),
-    (_STATIC, _RESERVED, _FRESH),
-)
-"""Changes of the node that a pod may need, the nearest first."""
-WHOLE: Final = 1000
-"""A container that names so many thousandths of a CPU may want CPUs of its own."""
-
-
-def is_exclusive(decision: Decision | None) -> bool:
-    """Tell whether a pod, or a container of it, is given CPUs of its own."""
-    return decision is not None and bool(decision.pod.cpus or any(one.cpus for one in decision.containers.values()))
-
-
-def exclusive_changes(question: Question, uid: str, limit: int, least: int = 0) -> tuple[Proposal, ...]:
-    """Return the nearest changes with which a pod has exclusive CPUs and all admitted pods stay admitted.
-
-    Args:
-        question: the node and its pods.
-        uid: of one of the pods.
-        limit: how many at most.
-        least: thousandths of a CPU from which a fraction may be rounded up to whole CPUs.
-    """
-    begun = begin(question)
-    before = None if isinstance(begun, StartRefusal) else followed(*begun, question.leaving)
-    pod = next((pod for pod in changing.asked_about(question) if pod.uid == uid), None)
-    if before is None or pod is None:
-        return ()
-    found: list[Proposal] = []
-    of_policy = () if question.config.cpu_manager_policy == STATIC else _OF_POLICY
-    for of_node in ((), *(_OF_POD_LEVEL if pod.is_pod_level else ()), *of_policy):
-        for of_pod in _amounts(pod, changing.refs(question)[uid], sorted({WHOLE, least}, reverse=True)):
-            changes = (*of_node, *of_pod)
-            course = _course(question, changes, before, uid) if changes else None
-            if course is None or any(changes == one.changes for one in found):
-                continue
-            others = before.decisions.keys() & course.decisions.keys() - {uid}
-            touched = sum(holding(before.decisions[one]) != holding(course.decisions[one]) for one in others)
-            cost = replace(changing.Cost(restarts=1) if of_node else changing.NOTHING, touched=touched)
-            found.append(proposal(question, changes, cost, uid, course, before))
-        if found:
-            break
-    return tuple(found[:limit])
-
-
-def _course(
-    question: Question, changes: tuple[changing.PlannedChange, ...], before: QueueOutcome, uid: str
-) -> QueueOutcome | None:
-    """Return the question answered with changes; None where the pod has no CPUs of its own then, or another is lost."""
-    expected = {one for one, decision in before.decisions.items() if decision.admitted} | {uid}
-    try:
-        changed = changing.applied(question, changes)
-    except InputError:
-        return None
-    begun = begin(changed)
-    course = None if isinstance(begun, StartRefusal) else followed(*begun, changed.leaving, expected)
-    return course if course is not None and is_exclusive(course.decisions.get(uid)) else None
-
-
-def _amounts(pod: Pod, ref: changing.PodRef, rounded: Sequence[int]) -> Iterator[tuple[Amount, ...]]:
-    """Yield what makes a pod Guaranteed, and then the same with fractions from some thousandths on rounded up."""
-    owners: list[tuple[str, ResourceList, ResourceList]]
-    if pod.resources is not None and pod.is_pod_level:
-        owners = [("", pod.resources.requests, pod.resources.limits)]
-    else:
-        owners = [(one.name, one.requests, one.limits) for one in pod.containers]
-    for threshold in (None, *rounded):
-        changes = []
-        for owner, asked, limits in owners:
-            for resource, little in _ASSUMED.items():
-                given = limits.get(resource) or asked.get(resource)
-                amount = given or little
-                if resource == "cpu" and given and threshold is not None and threshold <= given.milli:
-                    amount = Quantity.parse(str(-(-given.milli // 1000)))
-                if not asked.get(resource) == limits.get(resource) == amount:
-                    changes.append(Amount(ref, owner, resource, amount, both=True, assumed=given is None))
-        yield tuple(changes)

@@ -1,38 +1,41 @@
-"""The search for another amount of one thing, and for another configuration.
+"""The search for other amounts in a pod: the largest smaller ones that work, a little more, or those of exclusive CPUs.
 
-Of an amount: the largest smaller amount that works, or a little more. Of a configuration: the kubelet restarts, and the
-whole question is asked again; one field or option is changed at a time, with what it cannot go without: the feature
-gate of an option, and leaving out all options where the CPU manager's policy becomes ``none``. Where the kubelet would
-not start on the state files that there are, they are deleted as well.
+For exclusive CPUs the pod becomes Guaranteed, with whole CPUs, and where that is not enough the node's configuration is
+another, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import combinations
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple, replace
+from itertools import combinations, product
+from typing import Final
 
-from mooring.answers.base.changes.change import NOTHING, Cost, PlannedChange, applied, of_amounts, of_settings
-from mooring.answers.base.changes.configuration import GATES, ConfigField, FreshState, is_on
+from mooring.answers.base.changes.change import (
+    NOTHING,
+    Cost,
+    PlannedChange,
+    PodRef,
+    applied,
+    asked_about,
+    of_amounts,
+    refs,
+)
+from mooring.answers.base.changes.configuration import ConfigField, FreshState
 from mooring.answers.base.changes.requests import Amount, with_amount
-from mooring.answers.base.changes.search import Proposal, QueueOutcome, Search, begin, followed, plus, proposal
+from mooring.answers.base.changes.search import Proposal, QueueOutcome, Search, begin, followed, holding, proposal
 from mooring.answers.base.plan import Question, pods_in
-from mooring.engine.core.config import EXTENSIONS, KubeletConfig, with_defaults
 from mooring.engine.core.decision import StartRefusal
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.machine import Machine
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS, ResourceList
 from mooring.engine.core.quantity import Quantity
-from mooring.engine.core.release import FeatureGates, resolve_gates
-from mooring.engine.cpumanager.options import GROUP_GATES
-from mooring.engine.cpumanager.policy import StaticPolicy, available_cpus, exclusive_cpus, whole_cpus
+from mooring.engine.cpumanager.policy import STATIC, StaticPolicy, available_cpus, exclusive_cpus, whole_cpus
 from mooring.engine.kubelet.admit import admit
 from mooring.engine.kubelet.events import Admit, Readmit
 from mooring.engine.memorymanager.policy import is_memory
 from mooring.engine.memorymanager.state import NUMANodeState
+from mooring.engine.node import Decision
 from mooring.engine.node.resources import allocatable, pod_requests
-from mooring.engine.releases.config_fields import CPU_OPTIONS, TOPOLOGY_OPTIONS
-from mooring.engine.releases.gates import cpu_option_groups, known_gates
-from mooring.engine.topologymanager.merge import DEFAULT_MAX_ALLOWABLE, MAX_ALLOWABLE, PREFER_CLOSEST
 from mooring.inputs.pods.defaults import PodGates
 
 MOST_NODES = 10
@@ -59,7 +62,12 @@ def proposals(search: Search) -> Iterator[Proposal]:
                 yield from _first(search, container, resource, quantity, more)
                 yield from _first(search, container, resource, quantity, _bytes(search, container, resource, quantity))
             else:
-                for counts in (_later_devices(search.pod, container, resource), range(quantity.units - 1, 0, -1)):
+                # What an init container got is reused by later ones, so that as many devices as these have could help.
+                is_init = container is not None and container.kind is ContainerKind.INIT
+                later = search.pod.containers[search.pod.containers.index(container) + 1 :] if is_init else ()
+                reused = {one.limits[resource].units for one in later if resource in one.limits}
+                larger = sorted(count for count in reused if count > quantity.units)
+                for counts in (larger, range(quantity.units - 1, 0, -1)):
                     amounts = [Quantity.parse(str(count)) for count in counts]
                     yield from _first(search, container, resource, quantity, amounts)
 
@@ -150,15 +158,6 @@ def _larger(pod: Pod, container: Container | None, policy: StaticPolicy) -> list
     return sorted(count for count in counts if count > whole)
 
 
-def _later_devices(pod: Pod, container: Container | None, resource: str) -> list[int]:
-    """Return larger numbers of devices of later containers: those that an init container got are reused by them."""
-    if container is None or container.kind is not ContainerKind.INIT:
-        return []
-    later = pod.containers[pod.containers.index(container) + 1 :]
-    counts = {one.limits[resource].units for one in later if resource in one.limits}
-    return sorted(count for count in counts if count > container.limits[resource].units)
-
-
 def exclusive(search: Search, container: Container | None) -> int:
     """Return how many exclusive CPUs something requests."""
     policy, pod = search.settings.cpu, search.pod
@@ -190,7 +189,11 @@ def _bytes(search: Search, container: Container | None, resource: str, before: Q
     of NUMA nodes on which they come to lie now. Where a pod has memory of its own, its containers must leave something
     of it to those that share.
     """
-    beside = _beside(search.pod, container, resource)
+    # What other containers may have taken before; all sums of it where they are few
+    others = [one for one in search.pod.containers if one is not container and resource in one.requests]
+    taking = [one.requests[resource].units for one in others if container is not None]
+    sizes = range(len(taking) + 1) if len(taking) <= 3 else (0, 1, len(taking))
+    beside = {sum(chosen) for count in sizes for chosen in combinations(taking, count)}
     amounts = {before.units - excess for excess in _excesses(search, resource)}
     behind = _behind(search, resource)
     for sum_ in _sums(search.kubelet.node.settled().memory.nodes, resource):
@@ -229,17 +232,6 @@ def _behind(search: Search, resource: str) -> set[int]:
     return sums
 
 
-def _beside(pod: Pod, container: Container | None, resource: str) -> set[int]:
-    """Return the sums of what other containers may have taken before; all of them where they are few."""
-    if container is None:
-        return {0}
-    others = [
-        one.requests[resource].units for one in pod.containers if one is not container and resource in one.requests
-    ]
-    sizes = range(len(others) + 1) if len(others) <= 3 else (0, 1, len(others))
-    return {sum(chosen) for size in sizes for chosen in combinations(others, size)}
-
-
 def _sums(nodes: Mapping[int, NUMANodeState], resource: str) -> set[int]:
     """Return what is free, and what could ever be given, on each set of NUMA nodes."""
     tables = [state.memory[resource] for _, state in sorted(nodes.items()) if resource in state.memory]
@@ -255,108 +247,138 @@ def _sums(nodes: Mapping[int, NUMANodeState], resource: str) -> set[int]:
     return found
 
 
-SCOPES = ("container", "pod")
-POLICIES = ("single-numa-node", "restricted", "best-effort", "none")
-"""Topology policies, the strictest first: of two that admit a pod the stricter one is nearer."""
-
-DELETIONS = ((), (FreshState("cpu"),), (FreshState("memory"),), (FreshState("cpu"), FreshState("memory")))
-"""Which state files go, the fewest first."""
+_MOST_PAIRS = 400
 
 
-def configuration_proposals(search: Search) -> Iterator[Proposal]:
-    """Yield every single field or option that admits the pod and leaves all others admitted.
+def two_amounts(search: Search) -> Iterator[Proposal]:
+    """Yield the largest amounts of two things that a pod requests which together fit on some number of NUMA nodes.
 
-    A looser topology policy that costs no less than a stricter one, apart from the guarantees, is left out.
+    A policy that wants the same NUMA nodes for everything admits no change of one alone where two of three want more of
+    them than the third.
     """
-    if not search.has_room:
-        return
-    stricter: Cost | None = None
-    for changes in candidates(search.question):
-        found = _asked_again(search.question, changes, search.pod.uid, search.expected)
-        if found is None:
-            continue
-        made, course = found
-        after = course.after.settings
-        cost = of_settings(search.settings, after, (*search.earlier, search.pod))
-        cost = plus(cost, touched=search.touched(course), **_restart(made))
-        is_policy = after.topology_policy != search.settings.topology_policy
-        if is_policy and stricter is not None and not cost < stricter:
-            continue
-        stricter = cost if is_policy else stricter
-        yield search.proposal(made, cost, course)
+    ref, tried = search.names[search.pod.uid], 0
+    things = [(one, resource) for one in search.pod.containers for resource in one.requests if resource != "cpu"]
+    things = [*((one, "cpu") for one in search.pod.containers if exclusive(search, one)), *things]
+    # Devices are given up last.
+    for pair in sorted(combinations(things, 2), key=lambda two: sum("/" in resource for _, resource in two)):
+        for count in range(len(search.kubelet.node.providers.memory.nodes), 0, -1):
+            for amounts in product(*(_on_nodes(search, one, resource, count) for one, resource in pair)):
+                made = [(one, resource, amount) for (one, resource), amount in zip(pair, amounts, strict=True)]
+                changes = tuple(Amount(ref, one.name, resource, amount) for one, resource, amount in made)
+                tried += 1
+                pod = admitted_with(search, changes) if tried <= _MOST_PAIRS else None
+                course = None if pod is None else course_with(search, pod, changes)
+                if course is not None:
+                    costs = [astuple(cost_of(name, one.requests[name], after)) for one, name, after in made]
+                    yield search.proposal(changes, Cost(*map(sum, zip(*costs, strict=True))), course)
+                    return
 
 
-def proposals_to_start(question: Question, uid: str) -> Iterator[Proposal]:
-    """Yield what lets a kubelet start that would not, and admits the pod."""
-    for changes in ((), *candidates(question)):
-        found = _asked_again(question, changes, uid, frozenset({uid}))
-        if found is not None:
-            made, course = found
-            yield proposal(question, made, plus(NOTHING, **_restart(made)), uid, course)
+def _on_nodes(search: Search, container: Container, resource: str, count: int) -> list[Quantity]:
+    """Return smaller amounts for a container that some NUMA nodes of a number have free, the largest first."""
+    node, policy, before = search.kubelet.node.settled(), search.settings.cpu, container.requests[resource]
+    others, devices = [one for one in search.pod.containers if one is not container], node.providers.devices
+    beside = sum(one.requests[resource].units for one in others if resource in one.requests)
+    states = [state.memory.get(resource) for state in node.memory.nodes.values()]
+    free = [0 if table is None else table.free for table in states]
+    if resource == "cpu" and policy is not None:
+        available = available_cpus(policy, node.cpu)
+        free = [(mask & available).bit_count() for mask in policy.topology.numa.values()]
+        beside = sum(exclusive(search, one) for one in others)
+    elif not is_memory(resource):
+        known = [one for one in devices.devices.get(resource, ()) if one.id in devices.available(resource)]
+        free = [sum(one.mask >> place & 1 for one in known) for place in node.memory.nodes]
+    free.sort()
+    unit = page(resource) if is_memory(resource) else 1
+    sums = {sum(part) - taken for part in (free[:count], free[-count:]) for taken in (0, beside)}
+    found = sorted({amount - amount % unit for amount in sums}, reverse=True)
+    return [Quantity.of_bytes(amount) for amount in found if 0 < amount < before.units]
 
 
-def _restart(changes: tuple[PlannedChange, ...]) -> dict[str, int]:
-    return {"restarts": 1, "state_files": sum(isinstance(change, FreshState) for change in changes)}
+_ASSUMED: Final[Mapping[str, Quantity]] = {"cpu": Quantity.parse("100m"), "memory": Quantity.parse("128Mi")}
+"""What a container that names no amount gets: little, in the shared pool."""
+_STATIC: Final = ConfigField("cpuManagerPolicy", "static")
+_RESERVED: Final = ConfigField("reservedSystemCPUs", "0")
+_GATE: Final = ConfigField("featureGates.PodLevelResourceManagers", "true")
+_SCOPE: Final = ConfigField("topologyManagerScope", "pod")
+_FRESH: Final = FreshState("cpu")
+_OF_POD_LEVEL: Final[tuple[tuple[PlannedChange, ...], ...]] = ((_SCOPE,), (_GATE,), (_GATE, _SCOPE))
+_OF_POLICY: Final[tuple[tuple[PlannedChange, ...], ...]] = (
+    (_STATIC,),
+    (_STATIC, _FRESH),
+    (_STATIC, _RESERVED),
+    (_STATIC, _RESERVED, _FRESH),
+)
+"""Changes of the node that a pod may need, the nearest first."""
+WHOLE: Final = 1000
+"""A container that names so many thousandths of a CPU may want CPUs of its own."""
 
 
-def _asked_again(
-    question: Question, changes: tuple[PlannedChange, ...], uid: str, expected: frozenset[str]
-) -> tuple[tuple[PlannedChange, ...], QueueOutcome] | None:
-    """Ask the whole question with the changes, and with as few state files deleted as the kubelet needs to start."""
-    for deleted in DELETIONS:
-        if any(getattr(question.files, change.manager) is None for change in deleted):
-            continue
-        made = (*changes, *deleted)
-        changed = applied(question, made)
-        start = begin(changed)
-        if isinstance(start, StartRefusal):
-            if start.stage != "start":
-                return None
-            continue
-        if not made:
-            return None
-        course = followed(*start, changed.leaving, expected)
-        return (made, course) if course is not None and course.admitted(uid) else None
-    return None
+def is_exclusive(decision: Decision | None) -> bool:
+    """Tell whether a pod, or a container of it, is given CPUs of its own."""
+    return decision is not None and bool(decision.pod.cpus or any(one.cpus for one in decision.containers.values()))
 
 
-def candidates(question: Question) -> Iterator[tuple[PlannedChange, ...]]:
-    """Yield the changes of one field or option each, those that loosen least first."""
-    config = with_defaults(question.config)
-    for scope in SCOPES:
-        if scope != config.topology_manager_scope:
-            yield (ConfigField("topologyManagerScope", scope),)
-    yield from _options(config, question.machine, question.mooring.release.name)
-    for policy in POLICIES:
-        if policy != config.topology_manager_policy:
-            yield (ConfigField("topologyManagerPolicy", policy),)
-    for policy in ("Static", "None"):
-        if policy != config.memory_manager_policy:
-            yield (ConfigField("memoryManagerPolicy", policy),)
-    if config.cpu_manager_policy != "static":
-        yield (ConfigField("cpuManagerPolicy", "static"),)
-    if config.cpu_manager_policy != "none":
-        left_out = [ConfigField(f"{CPU_OPTIONS}.{name}", "") for name in sorted(config.cpu_manager_policy_options)]
-        yield (ConfigField("cpuManagerPolicy", "none"), *left_out)
+def exclusive_changes(question: Question, uid: str, limit: int, least: int = 0) -> tuple[Proposal, ...]:
+    """Return the nearest changes with which a pod has exclusive CPUs and all admitted pods stay admitted.
+
+    Args:
+        question: the node and its pods.
+        uid: of one of the pods.
+        limit: how many at most.
+        least: thousandths of a CPU from which a fraction may be rounded up to whole CPUs.
+    """
+    begun = begin(question)
+    before = None if isinstance(begun, StartRefusal) else followed(*begun, question.leaving)
+    pod = next((pod for pod in asked_about(question) if pod.uid == uid), None)
+    if before is None or pod is None:
+        return ()
+    found: list[Proposal] = []
+    of_policy = () if question.config.cpu_manager_policy == STATIC else _OF_POLICY
+    for of_node in ((), *(_OF_POD_LEVEL if pod.is_pod_level else ()), *of_policy):
+        for of_pod in _amounts(pod, refs(question)[uid], sorted({WHOLE, least}, reverse=True)):
+            changes = (*of_node, *of_pod)
+            course = _course(question, changes, before, uid) if changes else None
+            if course is None or any(changes == one.changes for one in found):
+                continue
+            others = before.decisions.keys() & course.decisions.keys() - {uid}
+            touched = sum(holding(before.decisions[one]) != holding(course.decisions[one]) for one in others)
+            cost = replace(Cost(restarts=1) if of_node else NOTHING, touched=touched)
+            found.append(proposal(question, changes, cost, uid, course, before))
+        if found:
+            break
+    return tuple(found[:limit])
 
 
-def _options(config: KubeletConfig, machine: Machine, release: str) -> Iterator[tuple[PlannedChange, ...]]:
-    gates = resolve_gates(config.feature_gates, known_gates(release), EXTENSIONS)
-    for name, group in cpu_option_groups(release).items() if config.cpu_manager_policy == "static" else ():
-        if is_on(config.cpu_manager_policy_options.get(name, "")):
-            yield (ConfigField(f"{CPU_OPTIONS}.{name}", "false"),)
-            continue
-        # With the feature gate that the option's group needs, where it is off
-        gate = GROUP_GATES.get(group, "")
-        is_off = isinstance(gates, FeatureGates) and bool(gate) and not gates[gate]
-        needed = (ConfigField(f"{GATES}.{gate}", "true"),) if is_off else ()
-        yield (*needed, ConfigField(f"{CPU_OPTIONS}.{name}", "true"))
-    if config.topology_manager_policy == "none":
-        return
-    on = is_on(config.topology_manager_policy_options.get(PREFER_CLOSEST, ""))
-    yield (ConfigField(f"{TOPOLOGY_OPTIONS}.{PREFER_CLOSEST}", "false" if on else "true"),)
-    nodes = len(machine.info.topology)
-    if nodes > DEFAULT_MAX_ALLOWABLE:
-        wanted = str(nodes)
-        if config.topology_manager_policy_options.get(MAX_ALLOWABLE, "") != wanted:
-            yield (ConfigField(f"{TOPOLOGY_OPTIONS}.{MAX_ALLOWABLE}", wanted),)
+def _course(
+    question: Question, changes: tuple[PlannedChange, ...], before: QueueOutcome, uid: str
+) -> QueueOutcome | None:
+    """Return the question answered with changes; None where the pod has no CPUs of its own then, or another is lost."""
+    expected = {one for one, decision in before.decisions.items() if decision.admitted} | {uid}
+    try:
+        changed = applied(question, changes)
+    except InputError:
+        return None
+    begun = begin(changed)
+    course = None if isinstance(begun, StartRefusal) else followed(*begun, changed.leaving, expected)
+    return course if course is not None and is_exclusive(course.decisions.get(uid)) else None
+
+
+def _amounts(pod: Pod, ref: PodRef, rounded: Sequence[int]) -> Iterator[tuple[Amount, ...]]:
+    """Yield what makes a pod Guaranteed, and then the same with fractions from some thousandths on rounded up."""
+    owners: list[tuple[str, ResourceList, ResourceList]]
+    if pod.resources is not None and pod.is_pod_level:
+        owners = [("", pod.resources.requests, pod.resources.limits)]
+    else:
+        owners = [(one.name, one.requests, one.limits) for one in pod.containers]
+    for threshold in (None, *rounded):
+        changes = []
+        for owner, asked, limits in owners:
+            for resource, little in _ASSUMED.items():
+                given = limits.get(resource) or asked.get(resource)
+                amount = given or little
+                if resource == "cpu" and given and threshold is not None and threshold <= given.milli:
+                    amount = Quantity.parse(str(-(-given.milli // 1000)))
+                if not asked.get(resource) == limits.get(resource) == amount:
+                    changes.append(Amount(ref, owner, resource, amount, both=True, assumed=given is None))
+        yield tuple(changes)
