@@ -22,7 +22,7 @@ from mooring.inputs.archive.collect import ClusterAnswers, CollectRequest, colle
 from mooring.inputs.archive.reader import NodeArchive, about_of, open_node
 from mooring.inputs.configuration.kubelet_config import KNOWN, READ, kubelet_config
 from mooring.inputs.configuration.kubelet_flags import kubelet_flags, merged_configuration
-from mooring.inputs.machines.archive import archive_bytes
+from mooring.inputs.machines.archive import ArchiveTree, archive_bytes
 from mooring.inputs.pods.defaults import DELAY_GATE, PodGates
 from mooring.inputs.pods.pod_files import active_pods
 from mooring.inputs.pods.pods import pod_from_object
@@ -37,6 +37,7 @@ FILES = {
     for cpu in (0, 1)
     for name, value in (("core_id", cpu), ("physical_package_id", 0), ("core_cpus", cpu + 1), ("package_cpus", 3))
 }
+TREE = ArchiveTree("root", {path: text.encode() for path, text in FILES.items()})
 POD = {"kind": "Pod", "metadata": {"name": "a", "uid": "u"}, "spec": {"containers": [{"name": "c"}]}}
 
 
@@ -199,7 +200,7 @@ POD_REDUCTION: dict[str, Any] = {
 
 
 def packed_pods(*documents: object, node: str = "", anonymous: bool = False) -> list[dict[str, Any]]:
-    found = collect(tree(), CollectRequest(node=node, pods=documents, anonymous=anonymous))
+    found = collect(TREE, CollectRequest(node=node, pods=documents, anonymous=anonymous))
     listed = json.loads(found.files["pods.json"])
     assert listed["kind"] == "PodList"
     items: list[dict[str, Any]] = listed["items"]
@@ -273,7 +274,7 @@ def test_equal_names_stay_equal_when_they_are_made_up() -> None:
 
 
 def packed_configz(content: object) -> dict[str, Any]:
-    found = collect(tree(), CollectRequest(cluster=ClusterAnswers(configz=content)))
+    found = collect(TREE, CollectRequest(cluster=ClusterAnswers(configz=content)))
     configuration: dict[str, Any] = json.loads(found.files["kubelet/config.json"])
     return configuration
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import grpc
 from tests.e2e.containerd.images import BUSYBOX
-from tests.e2e.containerd.message_tables import build_messages
+from tests.service.message_tables import build_messages
 
 _RUNTIME = "runtime.v1.RuntimeService"
 _NODE_NAMESPACE, _POD_NAMESPACE, _CONTAINER_NAMESPACE = 2, 0, 1
