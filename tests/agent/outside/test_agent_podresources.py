@@ -18,7 +18,7 @@ from tests.agent.nri.runtime_side import RuntimeSide
 from tests.agent.outside.nodes import STATIC, Told, busy, partitioned, pod, snapshot_of, started
 from tests.agent.whole_agent import Node, start
 from tests.agent.whole_agent import pod as place_of
-from tests.e2e.containerd.message_tables import build_messages
+from tests.service.message_tables import build_messages
 
 from mooring.agent.nri.types import Event
 from mooring.agent.status import Published
