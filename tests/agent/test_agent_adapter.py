@@ -75,15 +75,6 @@ def test_a_connection_that_breaks_is_made_again_and_everything_is_reported_anew(
     assert agent.metrics.counts().reconnects == 1
 
 
-def test_a_pod_without_room_is_refused_with_the_kubelets_reason_and_message(node: Node) -> None:
-    _, runtime = node.connected()
-    with pytest.raises(RemoteError) as raised:
-        runtime.create(pod("wide"), whole("wide", 8))
-    assert raised.value.message.startswith("UnexpectedAdmissionError: Allocate failed due to not enough cpus available")
-    assert [held["name"] for held in node.status["held"]] == ["wide"]
-    assert node.status["counts"]["rejections"] == 1
-
-
 @pytest.mark.parametrize("places", [True, False], ids=["places", "refuses"])
 def test_an_agent_whose_folder_cannot_be_written_goes_on_or_refuses_as_it_was_told(node: Node, places: bool) -> None:
     (node.folder / "state").write_text("a file where a folder should be", encoding="utf-8")
@@ -501,13 +492,6 @@ def test_without_the_options_nobody_touches_the_node_and_nothing_is_published(
     closed(node)
     assert not cluster.asked(STATE)
     assert not cluster.asked(f"GET /api/v1/nodes/{NODE}")
-
-
-def test_the_api_servers_pod_decides_for_containers_that_are_not_named_yet(cluster: FaultInjector, node: Node) -> None:
-    cluster.put(with_init("web"))
-    agent, runtime = agent_in(cluster, node)
-    runtime.create(in_shop("web"), called("web", "first", 2))
-    assert placed(agent, "uid-web") == {"first": "1-2", "app": "1-2"}
 
 
 @pytest.fixture

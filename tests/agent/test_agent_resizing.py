@@ -37,7 +37,7 @@ from mooring.agent.reactor.lifecycle import state_change, stop_container
 from mooring.agent.reactor.recovery import Stored
 from mooring.agent.reactor.response import Accepted, EventOutcome, Refused, unwritten
 from mooring.agent.reactor.synchronize import synchronize
-from mooring.agent.reactor.update_container import is_due, reclaiming_writes, released, update_container
+from mooring.agent.reactor.update_container import is_due, released, update_container
 from mooring.agent.reload import with_configuration
 from mooring.agent.state import AgentState, LastSeen, Options
 from mooring.engine.core.bits import list_text
@@ -138,18 +138,6 @@ def test_a_release_is_due_when_its_delay_is_over_and_not_before() -> None:
         assert not is_due(state, now), "neither another boot nor a clock that stands releases anything"
     assert is_due(state, LATE)
     assert released(state, early).state.kubelet is state.kubelet
-
-
-def test_cpus_are_taken_from_the_container_before_others_get_them() -> None:
-    state = shrinking()
-    assert reclaiming_writes(state, LATE) == {("a", "main"): (small.cpuset_write("a-main-0", 99, "", "1-2", "0"),)}
-    found = released(state, LATE)
-    assert dict(writes(found)) == {"a": "1-2", "s": "0,3-7"}
-    assert isinstance(found.effects[0], Persist)
-    assert (cpus(found.state, "a"), pending(found.state, "a")) == (0b110, {})
-    # The runtime hears of it with the next reply.
-    reply = update(found.state, "s", LinuxResources(shares=4))
-    assert updates(reply) == {"s-main-0": LinuxResources(cpus="0,3-7"), "a-main-0": LinuxResources(cpus="1-2")}
 
 
 # Refusals.

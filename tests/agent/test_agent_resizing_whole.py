@@ -277,16 +277,6 @@ def test_what_the_kernel_takes_first_is_no_deviation(any_node: Node, monkeypatch
         assert (node.cpus(own), node.status["counts"]["repairs"]) == (cpus, repairs)
 
 
-def test_a_new_pod_is_placed_on_cpus_that_are_online(any_node: Node) -> None:
-    node = any_node
-    _, runtime = begun(node)
-    take_away(node, "1-2,5")
-    knows(node, "1-2,5")
-    own = start(node, runtime, "own", 2)
-    assert not CPUSet.parse(node.cpus(own)) & CPUSet.parse("1-2,5")
-    assert len(CPUSet.parse(node.cpus(own))) == 2
-
-
 @pytest.mark.parametrize("comes_back", [False, True], ids=["away", "back"])
 def test_an_agent_that_starts_with_cpus_offline_keeps_its_state(any_node: Node, *, comes_back: bool) -> None:
     node = any_node
@@ -390,24 +380,8 @@ def test_its_cpuset_and_its_files_follow_the_pool(node: Node) -> None:
     assert node.cpus(poll) == "0-7"
 
 
-def test_after_a_restart_it_goes_on(node: Node) -> None:
-    _, runtime, poll = mixing(node)
-    place = replace(pod("poll"), annotations={"mooring/mixed-cpus": "true"})
-    reply = node.restarted(runtime, "assigned: all").synchronize([place], [with_record(poll, "0-7")])
-    assert [*reply.update] == []
-    assert (node.cpus(poll), told(node, "poll", *BOTH)) == ("0-7", ("1-2", "0,3-7"))
-    assert node.container("poll")["cpus"] == "1-2"
-
-
 def test_a_value_that_is_no_answer_pins_as_usual(node: Node) -> None:
     _, _, poll = mixing(node, "yes")
     assert node.cpus(poll) == "1-2"
     assert "mixed" not in node.container("poll")
     assert not (node.folder / "assigned" / "c-poll" / "shared.cpuset").exists()
-
-
-def test_after_the_agent_has_left_it_has_all_cpus_and_is_told_none(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, _, poll = mixing(node)
-    node.agents.pop().close()
-    left, _ = leave(node, monkeypatch, replace(poll, resources=replace(whole("poll", 2).resources, cpus="0-7")))
-    assert (left[1:], told(node, "poll", *BOTH), node.cpus(poll)) == ([], ("", ""), "0-7")

@@ -81,20 +81,6 @@ def test_who_missed_making_room_has_left_before_the_program_of_the_newcomer_runs
     assert agent.snapshot.overlaps() == ()
 
 
-def test_what_the_agent_carries_out_itself_is_no_repair(node: Node) -> None:
-    agent, runtime = node.connected()
-    first, second = start(node, runtime, "first", 0), start(node, runtime, "own", 2)
-    runtime.state_change(Event.RUN_POD_SANDBOX, pod("late"))
-    runtime.create(pod("late"), whole("late", 0))
-    made = node.running(whole("late", 0), "0,3-7")
-    runtime.state_change(Event.POST_CREATE_CONTAINER, pod("late"), made)
-    # The pool grows by an event whose answer carries no updates: nobody could have told the runtime.
-    runtime.state_change(Event.STOP_POD_SANDBOX, pod("own"))
-    runtime.state_change(Event.START_CONTAINER, pod("late"), made)
-    assert (node.cpus(first), node.cpus(made), node.cpus(second)) == ("0-7", "0-7", "1-2")
-    assert agent.metrics.counts().repairs == 0
-
-
 def test_a_container_that_came_while_the_agent_was_away_is_no_repair(node: Node) -> None:
     agent, runtime = node.connected()
     start(node, runtime, "own", 2)
@@ -318,14 +304,6 @@ def test_what_stays_wrong_is_no_repair_however_often_it_is_tried(node: Node, tol
     assert set(told()) == {"CPUSetDiffers"}
     assert len(told()) == counted(agent, "reports_total", kind="deviation-lasts") <= 3
     assert agent.snapshot.overlaps() == ()
-
-
-def test_wishes_for_evictions_are_none_without_an_api_server(node: Node) -> None:
-    agent, runtime = node.connected("onRejection: evict")
-    for _ in range(2):
-        with pytest.raises(RemoteError):
-            runtime.create(pod("wide"), whole("wide", 8))
-    assert (agent.metrics.counts().rejections, agent.metrics.counts().evictions) == (1, 0)
 
 
 def test_who_runs_on_an_empty_shared_pool_when_the_agent_comes_is_told_to_the_cluster() -> None:

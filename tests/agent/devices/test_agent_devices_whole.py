@@ -260,15 +260,6 @@ def test_cpus_are_beside_the_device_of_a_claim_and_pods_that_share_it_are_all_th
     assert "is near NUMA node 1" in event.body["note"]
 
 
-def test_a_pod_without_devices_asks_nobody(cluster: FaultInjector, node: Node, kubelet: PodResources) -> None:
-    cluster.put(pod_object("plain"))
-    _, runtime = agent_in(cluster, node, kubelet)
-    asked = len(kubelet.asked)
-    reply = runtime.create(replace(pod("plain"), namespace="shop"), replace(whole("plain", 2), name="app"))
-    assert reply.adjust.linux.resources.cpu.cpus == "1-2"
-    assert len(kubelet.asked) == asked
-
-
 def test_slices_that_change_move_no_running_pod(cluster: FaultInjector, node: Node, kubelet: PodResources) -> None:
     cluster.put(slice_object("one", g0=0, g1=1))
     cluster.put(claiming("first", "own"))

@@ -313,12 +313,6 @@ def test_an_answer_for_a_runtime_that_is_gone_is_reported_lost() -> None:
     pair.close()
 
 
-def test_a_ping_is_answered_by_any_runtime(pair: Pair) -> None:
-    pair.introduce()
-    pair.session.ping()
-    assert pair.runtime.create().adjust.linux.resources.cpu.cpus == "1"
-
-
 def test_a_call_ends_when_the_connection_does(pair: Pair) -> None:
     pair.introduce()
     pair.runtime.close()

@@ -133,15 +133,6 @@ def test_only_what_decides_is_kept_of_a_pod(injector: FaultInjector) -> None:
     assert pod.qos.value == "Guaranteed"
 
 
-def test_pages_of_a_long_list_are_all_read(injector: FaultInjector) -> None:
-    injector.page = 2
-    for number in range(5):
-        injector.put(pod_object(f"p{number}"))
-    with watching(injector) as (source, _):
-        assert source.wait_until_listed(PATIENCE)
-        assert len(source) == 5
-
-
 def test_a_pod_that_is_deleted_or_has_finished_is_forgotten(injector: FaultInjector) -> None:
     for name in ("gone", "done", "stays"):
         injector.put(pod_object(name))
