@@ -7,7 +7,7 @@ import logging
 import re
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -17,10 +17,10 @@ from tests.agent.pods.fault_injector import Fault, FaultInjector, kubeconfig, po
 from tests.agent.small_node import CONFIG, INFO
 from tests.agent.whole_agent import NODE, Node, counted, listing, pod, rest, start, until, until_reconciled, whole
 from tests.service.otlp_receiver import Receiver, attributes, receiving
+from tests.service.recorded_log import RecordedLog
 
 from mooring.agent.agent import Agent
 from mooring.agent.cgroups.protocol import UnseenCGroups
-from mooring.agent.executor import PendingChecks, WorkQueue
 from mooring.agent.journal import read_newest
 from mooring.agent.nri.plugin import connect_to, given_by
 from mooring.agent.nri.types import Event, Loss, LostAnswer, PodSandbox, RemoteError, RuntimeContainer
@@ -52,16 +52,6 @@ def test_a_life_of_an_exclusive_and_a_shared_pod_moves_the_shared_one_off_and_ba
     runtime.stop(pod("own"), own)
     runtime.state_change(Event.STOP_POD_SANDBOX, pod("own"))
     assert node.cpus(shared) == "0-7"
-
-
-def test_a_killed_agent_comes_back_to_the_same_placement_and_moves_who_came_meanwhile(node: Node) -> None:
-    _, runtime = node.connected()
-    own = start(node, runtime, "own", 2)
-    stray = node.running(whole("stray", 0), "0-7")
-    reply = node.restarted(runtime).synchronize([pod("own"), pod("stray")], [own, stray])
-    assert [(one.container_id, one.linux.resources.cpu.cpus) for one in reply.update] == [("c-stray", "0,3-7")]
-    assert set(node.agents[-1].snapshot.state.containers) == {"c-own", "c-stray"}
-    assert node.cpus(own) == "1-2"
 
 
 def test_a_pod_whose_groups_are_gone_at_two_looks_gives_its_cpus_back(node: Node) -> None:
@@ -240,28 +230,33 @@ def test_what_the_engine_refuses_late_is_not_said_to_be_in_force(node: Node, mon
 # Work that no answer waits for: each check that was asked for is made once, and none is lost.
 
 
-def test_work_is_done_in_order_and_a_failure_does_not_end_it() -> None:
+def idle(node: Node) -> tuple[Agent, RecordedLog]:
+    """Return an agent that has not begun to talk, and its log."""
+    log = RecordedLog()
+    node.agents.append(Agent(node.beginning(), log))
+    return node.agents[-1], log
+
+
+def test_work_is_done_in_order_and_a_failure_does_not_end_it(node: Node) -> None:
+    agent, log = idle(node)
     done: list[int] = []
-    failures: list[Exception] = []
-    work = WorkQueue(failures.append)
-    work.put(lambda: done.append(1))
-    work.put(lambda: 1 // 0)
-    work.put(lambda: done.append(2))
-    work.start()
-    work.finish(60)
+    agent.work.put(lambda: done.append(1))
+    agent.work.put(lambda: 1 // 0)
+    agent.work.put(lambda: done.append(2))
+    agent.work.start()
+    agent.work.finish(60)
     assert done == [1, 2]
-    assert [type(each) for each in failures] == [ZeroDivisionError]
+    assert [line.event for line in log.lines if line.is_of_exception] == ["internal error"]
 
 
-def test_who_finds_no_room_is_told_so_and_does_not_wait() -> None:
-    held = threading.Event()
-    work = WorkQueue(lambda _: None, size=1)
-    assert work.put(lambda: held.wait(60))
-    assert not work.put(lambda: None)
-    assert work.dropped == 1
-    work.start()
-    held.set()
-    work.finish(60)
+def test_who_finds_no_room_is_told_so_and_does_not_wait(node: Node) -> None:
+    agent, _ = idle(node)
+    while agent.work.put(lambda: None):
+        assert agent.work.dropped == 0
+    assert agent.work.dropped == 1
+    agent.work.start()
+    agent.work.finish(60)
+    assert agent.work.put(lambda: None)
 
 
 class Watched:
@@ -280,9 +275,23 @@ class Watched:
         self._lock.release()
 
 
-def test_who_was_asked_for_is_looked_at_once_whoever_comes_first() -> None:
+Looks = Callable[[Callable[[tuple[str, ...]], object]], Any]
+
+
+@pytest.fixture
+def looking(node: Node, monkeypatch: pytest.MonkeyPatch) -> Looks:
+    """Return what makes the pending checks of an agent that looks at containers in this way."""
+
+    def made(verify: Callable[[tuple[str, ...]], object]) -> Any:
+        monkeypatch.setattr("mooring.agent.agent.verify", lambda _holder, _cgroups, ids, _online: verify(ids))
+        return idle(node)[0].executor.checks
+
+    return made
+
+
+def test_who_was_asked_for_is_looked_at_once_whoever_comes_first(looking: Looks) -> None:
     made: list[tuple[str, ...]] = []
-    checks = PendingChecks(made.append)
+    checks = looking(made.append)
     checks.run_all()
     checks.add(("a", "b"))
     checks.add(("c",))
@@ -292,7 +301,7 @@ def test_who_was_asked_for_is_looked_at_once_whoever_comes_first() -> None:
     assert made == [("a", "b", "c")]
 
 
-def test_who_is_asked_for_again_while_somebody_looks_is_looked_at_again() -> None:
+def test_who_is_asked_for_again_while_somebody_looks_is_looked_at_again(looking: Looks) -> None:
     made: list[tuple[str, ...]] = []
 
     def verify(ids: tuple[str, ...]) -> None:
@@ -300,14 +309,16 @@ def test_who_is_asked_for_again_while_somebody_looks_is_looked_at_again() -> Non
         if len(made) == 1:
             checks.add(("a",))
 
-    checks = PendingChecks(verify)
+    checks = looking(verify)
     checks.add(("a", "b"))
     checks.run(("a", "b"))
     checks.run(("a",))
     assert made == [("a", "b"), ("a",)]
 
 
-def test_a_look_that_somebody_else_makes_is_waited_for_and_not_made_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_that_somebody_else_makes_is_waited_for_and_not_made_twice(
+    looking: Looks, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made: list[tuple[str, ...]] = []
     began, go_on = threading.Event(), threading.Event()
     order: list[str] = []
@@ -328,8 +339,8 @@ def test_a_look_that_somebody_else_makes_is_waited_for_and_not_made_twice(monkey
         locks.append(Watched())
         return locks[-1]
 
-    monkeypatch.setattr(f"{PendingChecks.__module__}.Lock", lock)
-    checks = PendingChecks(verify)
+    monkeypatch.setattr("mooring.agent.executor.Lock", lock)
+    checks = looking(verify)
     checks.add(("a",))
     first = threading.Thread(target=checks.run, args=(("a",),))
     first.start()
@@ -343,11 +354,11 @@ def test_a_look_that_somebody_else_makes_is_waited_for_and_not_made_twice(monkey
     assert (made, order) == ([("a",)], ["looked", "confirmed"])
 
 
-def test_a_look_that_fails_is_not_made_for_ever() -> None:
+def test_a_look_that_fails_is_not_made_for_ever(looking: Looks) -> None:
     def verify(_ids: tuple[str, ...]) -> None:
         raise OSError("broken")
 
-    checks = PendingChecks(verify)
+    checks = looking(verify)
     checks.add(("a",))
     with pytest.raises(OSError, match="broken"):
         checks.run(("a",))

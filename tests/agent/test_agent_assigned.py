@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.agent import small_node as small
@@ -37,10 +38,12 @@ from tests.agent.small_node import (
     told,
     writes,
 )
+from tests.agent.whole_agent import Node, rest
 from tests.patience import until
+from tests.service.recorded_log import RecordedLog
 
+from mooring.agent.agent import Agent
 from mooring.agent.effects import DropAssigned, Persist, SweepAssigned, WriteAssigned, WriteCPUSet
-from mooring.agent.executor import CPUSET_FILE, MEMSET_FILE, SHARED_FILE, AssignedFiles
 from mooring.agent.nri.types import Event, LinuxResources, Mount
 from mooring.agent.reactor.create_container import prepare_claim
 from mooring.agent.reactor.desired import DesiredSettings, are_files_behind
@@ -155,61 +158,73 @@ def test_after_a_restart_files_are_written_anew_and_strays_are_cleared_away() ->
 
 
 @pytest.fixture
-def mine(tmp_path: Path) -> AssignedFiles:
-    (tmp_path / "run").mkdir()
-    return AssignedFiles(tmp_path / "run" / "assigned")
+def mine(node: Node) -> Agent:
+    """An agent that has not begun to talk."""
+    node.agents.append(Agent(node.beginning(), RecordedLog()))
+    return node.agents[-1]
 
 
-def write(mine: AssignedFiles, cpus: str, mems: str = "", name: str = "c1", *, makes: bool = True) -> str:
-    return mine.do(WriteAssigned(name, assigned(cpus, mems), makes))
+def folder_of(mine: Agent, name: str = "c1") -> Path:
+    return Path(mine.options.assigned_dir) / name
 
 
-def read(mine: AssignedFiles, name: str = "c1") -> tuple[str, str]:
-    folder = mine.folder / name
-    return (folder / CPUSET_FILE).read_text("ascii"), (folder / MEMSET_FILE).read_text("ascii")
+def write(mine: Agent, cpus: str, mems: str = "", name: str = "c1", *, makes: bool = True) -> None:
+    mine.executor.execute(WriteAssigned(name, assigned(cpus, mems), makes))
 
 
-def test_everybody_may_read_and_a_new_text_is_a_new_file(mine: AssignedFiles) -> None:
-    assert write(mine, "1-2", "0-1") == ""
+def read(mine: Agent, name: str = "c1") -> tuple[str, ...]:
+    return tuple((folder_of(mine, name) / file).read_text("ascii") for file in FILES)
+
+
+FILES = ("assigned.cpuset", "assigned.memset")
+
+
+def test_everybody_may_read_and_a_new_text_is_a_new_file(mine: Agent) -> None:
+    write(mine, "1-2", "0-1")
     assert read(mine) == ("1-2", "0-1")
-    file = mine.folder / "c1" / CPUSET_FILE
+    file = folder_of(mine) / "assigned.cpuset"
     assert stat.S_IMODE(file.stat().st_mode) == 0o444
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o755
     with file.open() as old:
         write(mine, "1-4", "0-1")
         assert (old.read(), file.read_text()) == ("1-2", "1-4")
-    assert sorted(one.name for one in file.parent.iterdir()) == [CPUSET_FILE, MEMSET_FILE]
+    assert sorted(one.name for one in file.parent.iterdir()) == [*FILES]
 
 
-def test_a_text_that_is_there_is_not_written_again_but_for_those_who_watch(mine: AssignedFiles) -> None:
+def test_a_text_that_is_there_is_not_written_again_but_for_those_who_watch(mine: Agent) -> None:
     write(mine, "1-2", "0")
-    with (mine.folder / "c1" / CPUSET_FILE).open() as before:
+    with (folder_of(mine) / "assigned.cpuset").open() as before:
         write(mine, "1-2", "0")
         assert os.fstat(before.fileno()).st_nlink == 1
-        assert mine.do(WriteAssigned("c1", assigned("1-2", "0"), makes=False, again=True)) == ""
+        mine.executor.execute(WriteAssigned("c1", assigned("1-2", "0"), makes=False, again=True))
         assert os.fstat(before.fileno()).st_nlink == 0
     assert read(mine) == ("1-2", "0")
 
 
-def test_a_container_that_runs_without_files_gets_none(mine: AssignedFiles) -> None:
-    assert write(mine, "1-2", makes=False) == ""
-    assert not mine.folder.exists()
+def test_a_container_that_runs_without_files_gets_none(mine: Agent) -> None:
+    write(mine, "1-2", makes=False)
+    assert not folder_of(mine).parent.exists()
 
 
-def test_a_sweep_keeps_who_is_told_silences_who_is_not_and_removes_the_rest(mine: AssignedFiles) -> None:
+def test_a_sweep_keeps_who_is_told_silences_who_is_not_and_removes_the_rest(mine: Agent) -> None:
     for name in ("told", "silent", "gone"):
         write(mine, "1-2", "0", name)
-    (mine.folder / "gone" / ".assigned.cpuset").write_text("half")
-    assert mine.do(SweepAssigned(frozenset({"told"}), frozenset({"silent"}))) == ""
+    (folder_of(mine, "gone") / ".assigned.cpuset").write_text("half")
+    mine.executor.execute(SweepAssigned(frozenset({"told"}), frozenset({"silent"})))
     assert (read(mine, "told"), read(mine, "silent")) == (("1-2", "0"), ("", ""))
-    assert sorted(one.name for one in mine.folder.iterdir()) == ["silent", "told"]
-    assert mine.do(DropAssigned("told")) == ""
-    assert not (mine.folder / "told").exists()
+    assert sorted(one.name for one in folder_of(mine).parent.iterdir()) == ["silent", "told"]
+    mine.executor.execute(DropAssigned("told"))
+    assert not folder_of(mine, "told").exists()
 
 
-def test_what_cannot_be_written_is_told_in_words(mine: AssignedFiles) -> None:
-    mine.folder.write_text("a file where a folder should be")
-    assert "not a directory" in write(mine, "1-2").lower()
+def test_what_cannot_be_written_is_told_in_words_once(node: Node, mine: Agent) -> None:
+    folder_of(mine).parent.write_text("a file where a folder should be")
+    for _ in range(2):
+        write(mine, "1-2")
+    mine.work.start()
+    rest(node)
+    log: Any = mine.executor.log
+    assert log.events("warning") == [f"{folder_of(mine).parent}: Not a directory"]
 
 
 # The example clients of the protocol, each on files as the agent writes them.
@@ -220,8 +235,8 @@ HERE = sorted(os.sched_getaffinity(0))
 CLIENTS = ("python", "c", "shell")
 
 
-def tell(mine: AssignedFiles, *cpus: int) -> None:
-    assert write(mine, str(CPUSet.of(*cpus))) == ""
+def tell(mine: Agent, *cpus: int) -> None:
+    write(mine, str(CPUSet.of(*cpus)))
 
 
 @pytest.fixture
@@ -250,11 +265,11 @@ def words(client: str, folder: Path, scratch: Path, sleeper: int) -> list[str]:
 @pytest.mark.skipif(len(HERE) < 2, reason="one CPU cannot be lost")
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_client_follows_every_change_of_its_cpus(
-    mine: AssignedFiles, tmp_path: Path, sleeper: subprocess.Popen[bytes], client: str
+    mine: Agent, tmp_path: Path, sleeper: subprocess.Popen[bytes], client: str
 ) -> None:
     one, other = HERE[:2]
     tell(mine, one)
-    command = words(client, mine.folder / "c1", tmp_path, sleeper.pid)
+    command = words(client, folder_of(mine), tmp_path, sleeper.pid)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as follows:
         assert follows.stdout is not None
         pinned = sleeper.pid if client == "shell" else follows.pid
@@ -388,13 +403,13 @@ def test_after_a_restart_it_gets_both_again_and_its_files_say_no_more_than_it_ha
 # Files.
 
 
-def test_only_a_mixed_container_has_the_pools_file_which_empties_and_goes_with_it(mine: AssignedFiles) -> None:
-    folder = mine.folder / "c1"
+def test_only_a_mixed_container_has_the_pools_file_which_empties_and_goes_with_it(mine: Agent) -> None:
     write(mine, "1-2", "0")
-    assert {one.name for one in folder.iterdir()} == {CPUSET_FILE, MEMSET_FILE}
-    mine.do(WriteAssigned("c1", assigned("1-2", "0", "0,3"), makes=True))
-    assert (folder / SHARED_FILE).read_text("ascii") == "0,3"
-    assert mine.do(SweepAssigned(frozenset(), frozenset({"c1"}))) == ""
-    assert (folder / SHARED_FILE).read_text("ascii") == ""
-    assert mine.do(SweepAssigned(frozenset(), frozenset())) == ""
-    assert not folder.exists()
+    assert {one.name for one in folder_of(mine).iterdir()} == {*FILES}
+    mine.executor.execute(WriteAssigned("c1", assigned("1-2", "0", "0,3"), makes=True))
+    pool = folder_of(mine) / "shared.cpuset"
+    assert pool.read_text("ascii") == "0,3"
+    mine.executor.execute(SweepAssigned(frozenset(), frozenset({"c1"})))
+    assert pool.read_text("ascii") == ""
+    mine.executor.execute(SweepAssigned(frozenset(), frozenset()))
+    assert not folder_of(mine).exists()

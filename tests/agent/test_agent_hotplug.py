@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 from collections.abc import Iterator
@@ -31,19 +32,20 @@ from tests.patience import until
 
 from mooring.agent.effects import AgentReport, ReturnCPUs, WriteCPUSet
 from mooring.agent.journal import JournalWriter
-from mooring.agent.known_machine import keep_machine, known_machine
 from mooring.agent.reactor.desired import DesiredSettings
 from mooring.agent.reactor.hotplug import cpus_changed, is_news
 from mooring.agent.reactor.recovery import Stored, reconfigured
 from mooring.agent.reactor.response import EventOutcome
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reconcile import ONLINE, CPUWatch, is_about_cpus, online_cpus, open_uevents
+from mooring.agent.startup import with_known_cpus
 from mooring.agent.state import AgentState
-from mooring.agent.store import MACHINE_FILE
 from mooring.engine.core.config import CPU_HOTPLUG, MIXED_CPUS, MooringConfig
 from mooring.engine.core.machine import Machine
-from mooring.engine.core.machineinfo import Core, MachineInfo
 from mooring.inputs.machines.loader import load_machine
+from mooring.inputs.machines.machineinfo_json import machine_info_document
+from mooring.service.agent_configuration import AgentConfiguration
+from mooring.service.agent_options import AgentOptions
 
 ALL = 0xFF
 EXTENDED = MooringConfig(frozenset({CPU_HOTPLUG, MIXED_CPUS}), frozenset({"pod-restart"}))
@@ -190,48 +192,45 @@ def shown(machine: Machine, offline: set[int], memory: int = 0) -> Machine:
     return replace(machine, info=replace(machine.info, num_cores=len(CPUS - offline), topology=nodes))
 
 
-def with_core(info: MachineInfo, core: Core) -> MachineInfo:
-    first, *rest = info.topology
-    return replace(info, topology=(replace(first, cores=(core, *first.cores[1:])), *rest))
+def keep(folder: Path, machine: Machine) -> None:
+    """Leave the description that an agent before has written."""
+    text = json.dumps({"name": machine.name, "note": "", "info": machine_info_document(machine.info)})
+    (folder / "machine.json").write_text(text, encoding="utf-8")
+
+
+def known(folder: Path, found: Machine) -> tuple[Machine, str]:
+    """Return the machine with which an agent starts that finds this one, and what it says."""
+    options = AgentOptions(state_dir=str(folder))
+    after, machine = with_known_cpus(AgentConfiguration(options, mooring=EXTENDED), found)
+    return machine, "".join(one.message for one in after.findings)
 
 
 def test_what_is_no_description_of_the_machine_is_said_and_not_used(tmp_path: Path) -> None:
-    assert known_machine(tmp_path / "none", WHOLE) == (WHOLE, "")
-    (tmp_path / MACHINE_FILE).write_text("{half")
-    found, problem = known_machine(tmp_path, WHOLE)
+    assert known(tmp_path / "none", WHOLE) == (WHOLE, "")
+    (tmp_path / "machine.json").write_text("{half")
+    found, problem = known(tmp_path, WHOLE)
     assert found == WHOLE
-    assert MACHINE_FILE in problem
-    (tmp_path / "state").write_text("a file")
-    assert str(tmp_path / "state") in keep_machine(tmp_path / "state", WHOLE)
+    assert "machine.json" in problem
 
 
-@given(st.sets(st.sampled_from(sorted(CPUS)), max_size=len(CPUS) - 1))
-def test_whatever_is_offline_is_known(tmp_path_factory: pytest.TempPathFactory, offline: set[int]) -> None:
+@given(st.sets(st.sampled_from(sorted(CPUS)), max_size=len(CPUS) - 1), st.sampled_from([0, 4096]))
+def test_whatever_is_offline_is_known_and_memory_is_that_of_today(
+    tmp_path_factory: pytest.TempPathFactory, offline: set[int], memory: int
+) -> None:
     folder = tmp_path_factory.mktemp("state")
-    assert keep_machine(folder, WHOLE) == ""
-    found, problem = known_machine(folder, shown(WHOLE, offline))
-    assert (found.info, problem) == (WHOLE.info, "")
-
-
-def test_memory_is_that_of_today_and_the_description_is_written_once(tmp_path: Path) -> None:
-    keep_machine(tmp_path, WHOLE)
-    before = (tmp_path / MACHINE_FILE).stat().st_ino
-    found = known_machine(tmp_path, shown(WHOLE, {3}, memory=4096))[0].info
-    assert [one.memory for one in found.topology] == [one.memory + 4096 for one in WHOLE.info.topology]
-    assert [one.cores for one in found.topology] == [one.cores for one in WHOLE.info.topology]
-    keep_machine(tmp_path, WHOLE)
-    assert (tmp_path / MACHINE_FILE).stat().st_ino == before
+    keep(folder, WHOLE)
+    assert known(folder, shown(WHOLE, offline, memory)) == (shown(WHOLE, set(), memory), "")
 
 
 def test_a_machine_with_more_cpus_or_others_is_another_one(tmp_path: Path) -> None:
-    small = Machine("small", INFO)
-    keep_machine(tmp_path, small)
-    assert "another machine" in known_machine(tmp_path, WHOLE)[1]
-    core = INFO.topology[0].cores[0]
-    moved = Machine("small", with_core(INFO, replace(core, socket_id=core.socket_id + 1)))
-    found, problem = known_machine(tmp_path, moved)
-    assert found == moved
-    assert "another machine" in problem
+    keep(tmp_path, Machine("small", INFO))
+    first, *rest = INFO.topology
+    core = replace(first.cores[0], socket_id=first.cores[0].socket_id + 1)
+    moved = replace(INFO, topology=(replace(first, cores=(core, *first.cores[1:])), *rest))
+    for machine in (WHOLE, Machine("small", moved)):
+        found, problem = known(tmp_path, machine)
+        assert found == machine
+        assert "another machine" in problem
 
 
 # The watch of CPUs: the kernel's events are heard, those of others pass, and without any the list is read anyway.

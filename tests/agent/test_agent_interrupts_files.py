@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
+from tests.agent.devices.made_up_podresources import ClaimDevice, PodResources
+from tests.agent.devices.test_agent_devices_whole import DRIVER, slice_object
 from tests.agent.nri.runtime_side import RuntimeSide
-from tests.agent.whole_agent import Node, counted, leave, pod, start, until, whole
+from tests.agent.pods.fault_injector import FaultInjector
+from tests.agent.whole_agent import NODE, Node, counted, leave, pod, start, until, whole
 from tests.cli.command import mooring
 from tests.documents.validation import complaints
 
@@ -26,14 +29,11 @@ from mooring.agent.interrupts.files import (
     InterruptWriter,
     IRQFiles,
 )
-from mooring.agent.interrupts.reconcile import held_devices
 from mooring.agent.nri.types import Event, RuntimeContainer
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.pod import ClaimedDevice, Pod, QoS
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.extensions.interrupts import ANNOTATION, NEW, InterruptCPUs, Kept, Memory, Owner, Step, steer
 from mooring.inputs.machines.kernelfiles import mask_text, parse_mask
-from mooring.service.podresources import ListedContainer, ListedPod
 
 DEFAULT = "proc/irq/default_smp_affinity"
 
@@ -447,17 +447,9 @@ def test_who_leaves_gives_interrupts_back(node: Node, lines: MadeUpInterrupts, m
     assert left[1:] == ["Not restored: interrupt 24 (eth0-rx): another program has moved it; it is left alone"]
 
 
-def annotated(
-    node: Node, wish: str, monkeypatch: pytest.MonkeyPatch, devices: frozenset[str] | None = None, more: str = ""
-) -> Agent:
-    """Run an agent with a pod that wants something and holds devices; without these a kubelet is asked."""
-
-    def told(_socket: str, pods: dict[str, Pod], _address: object) -> dict[str, dict[str, frozenset[str]]]:
-        return {uid: {"own": devices or frozenset()} for uid in pods}
-
-    if devices is not None:
-        monkeypatch.setattr("mooring.agent.interrupts.reconcile.held_devices", told)
-    agent = agent_with(node, ON + more)
+def annotated(node: Node, wish: str, more: str = "", extension: str = EXTENSION) -> Agent:
+    """Run an agent with a pod that wants something."""
+    agent = agent_with(node, ON + more, extension)
     runtime = node.listening.next()
     runtime.synchronize()
     sandbox = replace(pod("own"), annotations={ANNOTATION: wish})
@@ -466,12 +458,31 @@ def annotated(
     return agent
 
 
-def test_a_pod_gets_its_devices_interrupts(
-    node: Node, lines: MadeUpInterrupts, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def kubelet(tmp_path: Path) -> Iterator[PodResources]:
+    made = PodResources(tmp_path / "kubelet.sock")
+    made.start()
+    yield made
+    made.stop()
+
+
+@pytest.mark.parametrize("by", ["plugin", "driver"])
+def test_a_pod_gets_the_interrupts_of_its_devices_with_a_pci_address_as_their_id_or_at_their_driver(
+    node: Node, lines: MadeUpInterrupts, kubelet: PodResources, cluster: FaultInjector, by: str
 ) -> None:
-    agent = annotated(node, "own", monkeypatch, frozenset({"0000:03:00.1"}))
+    more, extension = f"\nkubeletPodResourcesSocket: {kubelet.path}", EXTENSION
+    gpu = Device("GPU-1")
+    if by == "plugin":
+        kubelet.pods = {"own": {"own": {"nic": (Device("0000:03:00.1"),), "gpu": (gpu,)}}, "other": {"own": {}}}
+    else:
+        kubelet.pods = {"own": {"own": {"gpu": (gpu,)}}}
+        kubelet.claims = {"own": {"own": (ClaimDevice("nics", DRIVER, NODE, "eth1"),)}}
+        cluster.put(slice_object("one", eth1={"resource.kubernetes.io/pciBusID": {"string": "0000:03:00.1"}}))
+        more += f"\nkubeconfig: {cluster.kubeconfig(node.folder / 'kubeconfig')}"
+        extension = EXTENSION.replace("[", "[device-alignment, ")
+    agent = annotated(node, "own", more, extension)
     lines.add(27, "else", "1-3")
-    looked(agent)
+    until(lambda: looked(agent) and lines.cpus(24) == "1-2", "the slice is known")
     assert (lines.cpus(24), lines.cpus(25), lines.cpus(27)) == ("1-2", "1-2", "3")
 
 
@@ -481,9 +492,9 @@ def test_a_pod_gets_its_devices_interrupts(
     ids=["ignored", "no-wish"],
 )
 def test_wishes_that_name_no_device(
-    node: Node, lines: MadeUpInterrupts, monkeypatch: pytest.MonkeyPatch, wish: str, codes: list[str], cpus: object
+    node: Node, lines: MadeUpInterrupts, wish: str, codes: list[str], cpus: object
 ) -> None:
-    agent = annotated(node, wish, monkeypatch, frozenset())
+    agent = annotated(node, wish)
     assert [finding.code for finding in looked(agent).findings] == codes
     assert (lines.cpus(24), lines.cpus(25), lines.beginning) == cpus
 
@@ -496,28 +507,7 @@ def test_irqbalance_is_told_with_the_setting_that_fits(node: Node, lines: MadeUp
     assert "IRQBALANCE_BANNED_CPULIST=1-2 " in finding.message
 
 
-def test_devices_are_those_with_a_pci_address_as_their_id_or_at_their_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    devices = (("nic", Device("0000:03:00.1")), ("gpu", Device("GPU-1")))
-    given = (
-        ("nics", ClaimedDevice("", "dra.net", "node-1", "eth1")),
-        ("gpus", ClaimedDevice("", "gpu.example.com", "node-1", "gpu0")),
-    )
-    listed = (
-        ListedPod("default", "a", (ListedContainer("c", 0, devices, given),)),
-        ListedPod("default", "z", (ListedContainer("c", 0, devices),)),
-    )
-    monkeypatch.setattr("mooring.agent.interrupts.reconcile.PodResourcesClient.listed", lambda _self: b"")
-    monkeypatch.setattr("mooring.agent.interrupts.reconcile.pods_in", lambda _answer: listed)
-    pods = {"uid-a": Pod("uid-a", "a", "default", (), QoS.GUARANTEED)}
-    assert held_devices("/nowhere.sock", pods) == {"uid-a": {"c": frozenset({"0000:03:00.1"})}}
-    known = {("dra.net", "node-1/eth1"): "0000:04:00.0"}
-    found = held_devices("/nowhere.sock", pods, lambda driver, name: known.get((driver, name), ""))
-    assert found == {"uid-a": {"c": frozenset({"0000:03:00.1", "0000:04:00.0"})}}
-
-
-def test_a_kubelet_that_does_not_answer_is_reported(
-    node: Node, lines: MadeUpInterrupts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    agent = annotated(node, "own", monkeypatch, more=f"\nkubeletPodResourcesSocket: {node.folder}/none.sock")
+def test_a_kubelet_that_does_not_answer_is_reported(node: Node, lines: MadeUpInterrupts) -> None:
+    agent = annotated(node, "own", more=f"\nkubeletPodResourcesSocket: {node.folder}/none.sock")
     assert [finding.code for finding in looked(agent).findings] == ["MOOR-619"]
     assert lines.cpus(25) == "0"

@@ -416,13 +416,17 @@ def test_a_container_that_joined_a_pod_and_found_no_room_is_placed_when_there_is
     assert over.state.held == {}
 
 
-def test_a_machine_with_other_cpus_makes_a_new_state() -> None:
-    files = started(small_state(), guaranteed("a", "2")).kubelet.files
+def test_a_machine_with_other_cpus_makes_a_new_state_and_those_who_are_gone_are_reported() -> None:
+    state = started(started(small_state(), guaranteed("a", "2")), guaranteed("b", "1"))
+    files = state.kubelet.files
     assert files.cpu is not None
-    texts = StateTexts(files.cpu.replace("0,3-7", "0,3-15"), files.memory)
-    found = resume(small.INFO, CONFIG, MooringConfig(), Stored(texts))
+    texts = StateTexts(files.cpu.replace("0,4-7", "0,4-15"), files.memory)
+    found = resume(small.INFO, CONFIG, MooringConfig(), Stored(texts, state.kubelet.node.active))
     assert ReportKind.STATE_REFUSED in findings(found)
     assert not cpus_of(found.state)
+    # Containers do not live through a boot; their sandboxes are listed until the kubelet removes them.
+    listed = synchronize(found.state, [sandbox("a")], [], {})
+    assert [one.uid for one in effects_of(listed, AgentReport) if one.finding is ReportKind.POD_GONE] == ["b"]
 
 
 # Verification, storing, configuration.

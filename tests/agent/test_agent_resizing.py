@@ -431,14 +431,6 @@ def test_an_offline_cpu_that_is_to_be_released_is_no_release_that_has_ended() ->
     assert (cpus(found, "a"), pending(found, "a")) == (0b1010, {"main": 0b10})
 
 
-def test_released_cpus_stay_with_a_container_that_grew_onto_them() -> None:
-    before = update(two_of_their_own(), "a", sizes(3)).state
-    shrunk = released(update(before, "a", sizes(1)).state, LATE).state
-    state = update(shrunk, "b", sizes(4), LATE).state
-    assert cpus(state, "b") == 0b111100
-    assert dict(writes(restarted(before, state, {"b": 4, "a": 1}, LATE))) == {"a": "1", "b": "2-5"}
-
-
 @pytest.mark.parametrize("recorded", ["1,3-4", "0-1,4", "4-6", "1,4", ""])
 def test_cpus_that_the_engine_would_not_give_are_not_taken_over(recorded: str) -> None:
     state = two_of_their_own()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from dataclasses import dataclass, replace
 from functools import partial
@@ -292,9 +293,11 @@ def test_an_agent_that_starts_with_cpus_offline_keeps_its_state(any_node: Node, 
     _, runtime, shared, own = with_lost_cpu(node)
     node.agents.pop().close()
     runtime.close()
+    written = (node.folder / "state" / "machine.json").stat().st_ino
     if comes_back:
         give_back(node, "2")
     agent = node.agent(MORE)
+    assert (node.folder / "state" / "machine.json").stat().st_ino == written, "it is written once"
     listed = [with_record(shared, "0,4-7", None), with_record(own, "1,3")]
     node.listening.next().synchronize([pod("shared"), pod("own")], listed)
     has(node, *(((shared, "0,3-7"), (own, "1-2")) if comes_back else ((shared, "0,4-7"), (own, "1,3"))))
@@ -303,6 +306,15 @@ def test_an_agent_that_starts_with_cpus_offline_keeps_its_state(any_node: Node, 
     if not comes_back:
         give_back(node, "2")
         has(node, (shared, "0,3-7"), (own, "1-2"))
+
+
+def test_a_description_of_the_machine_that_cannot_be_written_is_told(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    (node.folder / "state").write_text("a file where a folder should be", encoding="utf-8")
+    with caplog.at_level(logging.WARNING, "test"):
+        begun(node)
+    assert "the description of the machine cannot be written" in caplog.messages
 
 
 def test_a_cpu_that_goes_while_nobody_looks_is_missed_at_the_start(any_node: Node) -> None:

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.agent.process import PATIENCE, SmallDisk, World, agent_in, begun, kubelets, small_disk, why_no_small_disk
+from tests.agent.process import PATIENCE, SmallDisk, agent_in, begun, small_disk, why_no_small_disk
 from tests.agent.small_node import SMALL, container, guaranteed, sandbox, small_state
-from tests.agent.whole_agent import Node, pod, start, until
+from tests.agent.whole_agent import Node, counted, pod, start, until
 from tests.laws.strategies_whole_node import pods
 
 from mooring.agent.effects import AgentReport, ReportKind
@@ -136,18 +136,6 @@ def test_every_cut_of_the_journal_is_noticed_and_what_is_left_is_used(tmp_path: 
             assert (stored.texts, stored.reports) == (states[1].kubelet.files, ())
             assert not whole[length:].strip()
             assert not is_ended
-
-
-@given(st.binary(max_size=60), st.integers(0, 5000))
-@settings(deadline=None, max_examples=100)
-def test_no_garbage_in_the_journal_stops_the_reader(garbage: bytes, place: int) -> None:
-    text = JournalWriter().text(with_pod(small_state())).encode()
-    place %= len(text)
-    try:
-        journal = read_journal((text[:place] + garbage + text[place + len(garbage) :]).decode(errors="surrogateescape"))
-    except JournalError:
-        return
-    assert journal.pods == with_pod(small_state()).kubelet.node.active
 
 
 @pytest.mark.parametrize(
@@ -281,7 +269,6 @@ def test_a_folder_that_cannot_be_locked_is_a_problem_in_words(tmp_path: Path) ->
 # A disk that is full or read-only, files that are damaged, a machine that is another one: the agent comes back.
 
 
-FEW_CPUS = "sockets=1 numa=1 cores=4 threads=1 memory=16Gi"
 GARBAGE = b"\0\xff{not a state"
 
 
@@ -326,43 +313,20 @@ def broken(disk: SmallDisk, fault: str) -> Callable[[], None]:
     return mend
 
 
-@pytest.mark.long
-def test_an_agent_whose_files_are_all_garbage_comes_back_to_the_same_placement(tmp_path: Path) -> None:
-    with agent_in(tmp_path) as (agent, listening):
-        world, runtime = begun(agent, listening)
-        world.create(runtime, "own", 2)
-        until((tmp_path / "state" / "cpu_manager_state").exists, "the state files follow", seconds=PATIENCE)
-        agent.end(signal.SIGKILL)
-        for file in (tmp_path / "state").iterdir():
-            file.write_bytes(GARBAGE)
-        agent.start()
-        assert world.synchronize(listening.next()) == []
-        agent.until_ready()
-        assert agent.status["cpus"]["exclusive"] == "1-2"
-        agent.until_found("taken-over")
-        assert agent.findings[:2] == ["state-damaged", "state-refused"]
-        assert (tmp_path / "state" / "journal.json.bak").read_bytes() == GARBAGE
-        runtime.close()
+def test_an_agent_whose_files_are_all_garbage_comes_back_to_the_same_placement(node: Node) -> None:
+    _, runtime = node.connected()
+    own = start(node, runtime, "own", 2)
+    node.agents.pop().close()
+    for file in (node.folder / "state").iterdir():
+        file.write_bytes(GARBAGE)
+    agent = node.agent()
+    assert list(node.listening.next().synchronize([pod("own")], [own]).update) == []
+    assert node.status["cpus"]["exclusive"] == "1-2"
+    assert [bool(counted(agent, "reports_total", kind=kind)) for kind in FOUND] == [True] * 3
+    assert (node.folder / "state" / "journal.json.bak").read_bytes() == GARBAGE
 
 
-@pytest.mark.long
-def test_after_a_boot_with_fewer_cpus_the_state_is_laid_aside_and_said_to_be(tmp_path: Path) -> None:
-    with agent_in(tmp_path) as (agent, listening):
-        world, runtime = begun(agent, listening)
-        world.create(runtime, "own", 2)
-        world.create(runtime, "wide", 4)
-        agent.end(signal.SIGKILL)
-        agent.machine = FEW_CPUS
-        agent.start()
-        # Containers do not live through a boot; their sandboxes are listed until the kubelet removes them.
-        assert World(pods=[kubelets("own")]).synchronize(listening.next()) == []
-        agent.until_ready()
-        agent.until_found("state-refused")
-        agent.until_found("pod-gone")
-        gone = [line for line in agent.log if line.get("finding") == "pod-gone"]
-        assert [line["pod"] for line in gone] == ["uid-wide"]
-        assert agent.status["cpus"]["shared"] in ("0-3", "0,3")
-        assert agent.end() == 0
+FOUND = ("state-damaged", "state-refused", "taken-over")
 
 
 @pytest.mark.parametrize("name", ["journal.json", "cpu_manager_state", "memory_manager_state"])

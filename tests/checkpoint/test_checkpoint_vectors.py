@@ -45,10 +45,11 @@ def checksum(struct: GoStruct, name: str, members: Members) -> int:
     return legacy_checksum(struct, value, name)
 
 
-VECTORS = [
-    json.loads(line)
-    for line in Path(__file__).with_name("checksum_vectors.jsonl").read_text(encoding="utf-8").splitlines()
-]
+def vectors(name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in Path(__file__).with_name(name).read_text(encoding="utf-8").splitlines()]
+
+
+VECTORS = vectors("checksum_vectors.jsonl")
 """By number (raw: under the name of the structure itself)."""
 
 
@@ -59,38 +60,7 @@ def test_cpu_checksums(vector: dict[str, Any]) -> None:
     assert checksum(struct, name, vector["members"]) == vector["checksum"]
 
 
-DATA = {
-    14: ('{"policyName":"none","defaultCPUSet":"4-6"}', 657950972),
-    15: (
-        '{"policyName":"static","defaultCPUSet":"7-9","entries":{"pod":{"container1":"4-6","container2":"1-3"}}}',
-        1420829534,
-    ),
-    16: (
-        '{"policyName":"other","defaultCPUSet":"7-9","entries":{"pod":{"container1":"4-6","container2":"1-3"}}}',
-        1432271708,
-    ),
-    17: ('{"policyName":"none","defaultCPUSet":"1.3"}', 3033143655),
-    18: (
-        '{"policyName":"static","defaultCPUSet":"1-3","entries":{"pod":{"container1":"4-6","container2":"asd"}}}',
-        3794806925,
-    ),
-    19: ('{"policyName":"none","defaultCPUSet":"4-6","unknownField":"value"}', 3492408555),
-    20: (
-        (
-            '{"policyName":"static","defaultCPUSet":"1-3","entries":{"pod":{"container1":"4-6","container2":"7-9"}},'
-            '"podEntries":{"pod":{"cpuSet":"4-10"}},'
-            '"baselines":{"pod":{"container1":{"baseline":"4-5"},"container2":{"baseline":"7-8"}}}}'
-        ),
-        1032795074,
-    ),
-    21: (
-        (
-            '{"policyName":"static","defaultCPUSet":"1-3","entries":{"pod":{"container1":"4-6","container2":"7-9"}},'
-            '"podEntries":{"pod":{"cpuSet":"4-10"}}}'
-        ),
-        2328898362,
-    ),
-}
+DATA = {one["number"]: (one["data"], one["checksum"]) for one in vectors("data_vectors.jsonl")}
 
 
 @pytest.mark.parametrize("number", DATA)

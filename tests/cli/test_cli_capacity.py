@@ -6,31 +6,17 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.cli.command import EXAMPLES, NODE, PODS, mooring
+from tests.cli.command import EXAMPLES, NODE, PODS, mooring, typed
+from tests.cli.given import STATIC, given, pod, written
+from tests.values import cases
 
 DATABASE = ("capacity", "data/database", *PODS, *NODE)
 SHAPE = ("--shape", "cpu=8,memory=16Gi")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
-        (DATABASE, 0, "20 more pods like data/database fit.\n"),
-        (DATABASE, 0, "Number 21 is refused: TopologyAffinityError"),
-        (DATABASE, 0, "evict data/database-0 (8 CPUs, 16 GiB, NUMA node 0)"),
-        ((*DATABASE, "--at-least", "0"), 0, ""),
-        ((*DATABASE, "--at-least", "20"), 0, ""),
-        ((*DATABASE, "--at-least", "21"), 1, "21 were wanted."),
-        ((*DATABASE, "--limit", "2"), 0, "At least 2 more pods like data/database fit; counting stopped there."),
-        (("capacity", "data/database-0", *PODS, *NODE), 0, "21 pods like data/database-0 fit, itself counted.\n"),
-        (("capacity", *SHAPE, *NODE), 0, "more pods with cpu=8, memory=16Gi fit."),
-    ],
-    ids=("headline", "next", "evictions", "none", "enough", "fewer", "limit", "itself", "shape"),
-)
-def test_the_answer_tells_how_many_and_the_exit_code_whether_they_are_enough(
-    arguments: tuple[str, ...], code: int, said: str
-) -> None:
-    answer = mooring(*arguments, code=code)
+@pytest.mark.parametrize(("code", "said", "asked"), cases(__file__, "counted.yaml", "code", "says", "asked"))
+def test_the_answer_tells_how_many_and_the_exit_code_whether_they_are_enough(asked: str, code: int, said: str) -> None:
+    answer = mooring(*typed(asked), code=code)
     assert (answer.err, said in answer.out) == ("", True), answer
 
 
@@ -54,12 +40,7 @@ def test_the_picture_shows_the_replicas_hatched(tmp_path: Path) -> None:
 
 
 def test_the_document_keeps_its_members_when_the_kubelet_does_not_start(tmp_path: Path) -> None:
-    config = tmp_path / "kubelet.yaml"
-    config.write_text(
-        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
-        "cpuManagerPolicy: static\nreservedSystemCPUs: '999'\n"
-    )
-    node = ("--machine", "small-1s8", "--config", config)
+    node = given(tmp_path, kubelet=STATIC | {"reservedSystemCPUs": "999"})
     refused = mooring("capacity", *SHAPE, *node, "-o", "json")
     fine = mooring("capacity", *SHAPE, *NODE, "-o", "json")
     assert refused.code == 1
@@ -70,32 +51,22 @@ def test_the_document_keeps_its_members_when_the_kubelet_does_not_start(tmp_path
 
 
 def test_the_only_workload_needs_no_name(tmp_path: Path) -> None:
-    pod = "kind: Pod\nmetadata: {name: app-0}\n"
-    pod += "spec: {containers: [{name: c, resources: {limits: {cpu: 4, memory: 1Gi}}}]}\n"
-    (tmp_path / "pods.yaml").write_text(f"{pod}---\n{pod.replace('app-0', 'app-1')}")
-    (tmp_path / "unlike.yaml").write_text(f"{pod}---\n{pod.replace('app-0', 'app-1').replace('cpu: 4', 'cpu: 2')}")
-    assert "more pods like default/app fit" in mooring("capacity", "-f", tmp_path / "pods.yaml", *NODE).out
-    assert (
-        "name one of default/app-0, default/app-1"
-        in mooring("capacity", "-f", tmp_path / "unlike.yaml", *NODE).complaint
-    )
+    pods, unlike = (written(tmp_path / f"{cpus}.yaml", pod("app-0", 4), pod("app-1", cpus)) for cpus in (4, 2))
+    assert "more pods like default/app fit" in mooring("capacity", "-f", pods, *NODE).out
+    assert "name one of default/app-0, default/app-1" in mooring("capacity", "-f", unlike, *NODE).complaint
 
 
 def test_a_name_in_two_namespaces_has_to_be_told_apart(tmp_path: Path) -> None:
-    both = tmp_path / "both.yaml"
-    pod = "apiVersion: v1\nkind: Pod\nmetadata: {{name: web, namespace: {}}}\nspec: {{containers: [{{name: a}}]}}\n"
-    both.write_text("---\n".join(pod.format(space) for space in ("one", "two")))
+    pods = [pod("web") | {"metadata": {"name": "web", "namespace": space}} for space in ("one", "two")]
+    both = written(tmp_path / "both.yaml", *pods)
     answer = mooring("capacity", "web", "-f", both, *NODE, code=2)
     assert "'web' means 2 pods: one/web, two/web; name one of them" in answer.complaint
     assert mooring("capacity", "two/web", "-f", both, *NODE).code == 0
 
 
 def test_more_are_counted_than_usual_when_more_are_wanted(tmp_path: Path) -> None:
-    config, idle = tmp_path / "kubelet.yaml", tmp_path / "idle.yaml"
-    config.write_text("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 100000\n")
-    idle.write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: idle}\nspec: {containers: [{name: a}]}\n")
-    node = ("--machine", "small-1s8", "--config", config)
-    assert mooring("capacity", "-f", idle, *node, "--at-least", "1001").code == 0
+    node = given(tmp_path, pod("idle"), kubelet={"maxPods": 100_000})
+    assert mooring("capacity", *node, "--at-least", "1001").code == 0
 
 
 def test_a_shape_needs_no_memory() -> None:
@@ -116,12 +87,8 @@ def test_without_a_shape_the_largest_requests_are_shown() -> None:
 
 
 def test_nothing_is_said_of_numa_nodes_where_none_could_give_anything(tmp_path: Path) -> None:
-    config = tmp_path / "kubelet.yaml"
-    config.write_text(
-        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncpuManagerPolicy: static\n"
-        "topologyManagerPolicy: best-effort\nreservedSystemCPUs: '0'\n"
-    )
-    lines = mooring("capacity", "--machine", "cores=1", "--config", config).out.splitlines()
+    node = given(tmp_path, machine="cores=1", kubelet=STATIC | {"topologyManagerPolicy": "best-effort"})
+    lines = mooring("capacity", *node).out.splitlines()
     assert lines[-1].split() == ["CPUs", "0", "0", "0", "0"]
 
 

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 from tests.cli.command import EXAMPLES, NODE, Answered, mooring
 from tests.cli.made_up_node import kubelet_pods, make_root, write_pods
+from tests.values import cases
 
 from mooring.inputs.machines.archive import MOST_BYTES
 
@@ -281,35 +282,18 @@ def test_a_configuration_beside_the_name_replaces_what_the_kubelet_says(rejected
 
 
 @pytest.mark.parametrize(
-    ("names", "node"),
-    [
-        ({"status": {"phase": "Pending", "nominatedNodeName": "edge-7"}}, "edge-7"),
-        ({"nodeSelector": {"kubernetes.io/hostname": "edge-7"}}, "edge-7"),
-        (
-            {
-                "affinity": {
-                    "nodeAffinity": {
-                        "requiredDuringSchedulingIgnoredDuringExecution": {
-                            "nodeSelectorTerms": [
-                                {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["edge-7"]}]}
-                            ]
-                        }
-                    }
-                }
-            },
-            "edge-7",
-        ),
-        ({}, ""),
-    ],
+    ("status", "spec", "named", "name"), cases(__file__, "waiting-pods.yaml", "status", "spec", "named", "name")
 )
-def test_a_waiting_pod_is_asked_about_on_its_node(rejected: FakeCluster, names: dict[str, Any], node: str) -> None:
-    waiting = pod("waiting", 10) | {"status": names.get("status", {"phase": "Pending"})}
+def test_a_waiting_pod_is_asked_about_on_its_node(
+    rejected: FakeCluster, status: dict[str, Any], spec: dict[str, Any], named: bool, name: str
+) -> None:
+    waiting = pod("waiting", 10) | {"status": status}
     del waiting["spec"]["nodeName"]
-    waiting["spec"] |= {name: value for name, value in names.items() if name != "status"}
+    waiting["spec"] |= spec
     rejected.has("pod-waiting", waiting)
     answered = mooring("explain", "shop/waiting", *MACHINE)
-    if node:
-        assert (answered.code, "shop/waiting is rejected" in answered.out) == (1, True), answered
+    if named:
+        assert (answered.code, "shop/waiting is rejected" in answered.out) == (1, True), (name, answered)
     else:
         problem = "waits and names no node; name the node to ask about with --node"
         assert answered.complaint == f"mooring: shop/waiting: {problem}"
@@ -319,24 +303,7 @@ def test_a_waiting_pod_is_asked_about_on_its_node(rejected: FakeCluster, names: 
 
 @pytest.mark.usefixtures("rejected")
 @pytest.mark.parametrize(
-    ("events", "nodes", "named"),
-    [
-        (["Pod should schedule on: nodeclaim/pool-x7, node/edge-7"], None, True),
-        (['0/3 nodes are available: node "edge-7" cannot align pod.'], None, True),
-        (
-            ["0/2 nodes are available: edge-7: Insufficient cpu, edge-8: node(s) had taints"],
-            ["edge-7", "edge-8"],
-            False,
-        ),
-        (["2/3 nodes are unavailable; cannot align pod on edge-7."], ["edge-7", "edge-8"], True),
-        (["0/1 nodes are available: 1 Insufficient cpu."], ["edge-7"], True),
-        (
-            ["0/2 nodes are available: 1 node(s) didn't match Pod's node affinity/selector."],
-            ["edge-7", "edge-8"],
-            False,
-        ),
-        (["0/2 nodes are available", "Pod should schedule on: node/edge-7"], ["edge-7", "edge-8"], True),
-    ],
+    ("nodes", "named", "events"), cases(__file__, "events-of-waiting-pods.yaml", "nodes", "named", "events")
 )
 def test_a_node_that_the_events_of_a_waiting_pod_name_is_asked_about(
     rejected: FakeCluster, events: list[str], nodes: list[str] | None, named: bool
@@ -364,20 +331,7 @@ def test_a_pod_that_the_cluster_does_not_have_is_named(name: str) -> None:
     assert "write NAMESPACE/POD as kubectl get pods -A lists it" in answered.complaint
 
 
-@pytest.mark.parametrize(
-    ("right", "line"),
-    [
-        ("get node ", "does not tell its kubelet's release (--kubelet-version), so the newest decides: "),
-        (
-            "get pods --all-namespaces",
-            "has only pods of one namespace, so of others only what state files hold counts: ",
-        ),
-        ("get pods ", "has only pods of one namespace, so of others only what state files hold counts: "),
-        ("get --raw", "has no configuration of the kubelet: "),
-        ("get nodestates", ""),
-        ("get noderesourcetopologies", ""),
-    ],
-)
+@pytest.mark.parametrize(("line", "right"), cases(__file__, "missing-rights.yaml", "says", "right"))
 def test_a_right_that_lacks_is_one_line_with_what_is_assumed(rejected: FakeCluster, right: str, line: str) -> None:
     (rejected.folder / "forbidden").write_text(right)
     answered = explained(*MACHINE)

@@ -10,6 +10,7 @@ from xml.etree import ElementTree as ET
 import pytest
 import yaml
 from tests.cli.command import CORPORA, EXAMPLES, NODE, PODS, mooring
+from tests.cli.given import SIXTEEN_CORES, STATIC, given, pod, written
 from tests.values import cases
 
 from mooring.answers.compare.measures import MEASURES
@@ -23,15 +24,8 @@ VARIED = (*PODS, *NODE, "--vary", "topology-policy")
 @pytest.fixture
 def loose(tmp_path: Path) -> Path:
     """Return a configuration under which every pod of the example fits."""
-    config = {
-        "apiVersion": "kubelet.config.k8s.io/v1beta1",
-        "kind": "KubeletConfiguration",
-        "cpuManagerPolicy": "static",
-        "reservedSystemCPUs": "0,64,128,192",
-    }
-    path = tmp_path / "loose.yaml"
-    path.write_text(yaml.safe_dump(config))
-    return path
+    node = given(tmp_path, kubelet=STATIC | {"reservedSystemCPUs": "0,64,128,192"})
+    return Path(node[-1]).rename(tmp_path / "loose.yaml")
 
 
 def test_the_names_on_the_command_line_are_those_of_the_planner() -> None:
@@ -149,14 +143,7 @@ def test_devices_of_the_configuration_are_on_every_machine() -> None:
 
 
 def test_a_running_pod_is_not_counted_among_the_asked(loose: Path) -> None:
-    running = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "old", "uid": "old"},
-        "spec": {"containers": [{"name": "c", "resources": {"limits": {"cpu": "8", "memory": "1Gi"}}}]},
-    }
-    path = loose.with_name("running.yaml")
-    path.write_text(yaml.safe_dump(running))
+    path = written(loose.with_name("running.yaml"), pod("old", 8, uid="old"))
     document = mooring("compare", *PODS, *NODE, "--active", path, "--with", loose, "-o", "json").document
     assert document["pods"] == 11
 
@@ -208,15 +195,8 @@ def test_what_guarantees_alignment_comes_before_what_admits_most_and_columns_are
 
 
 def test_rows_that_differ_in_nothing_shown_are_one(tmp_path: Path) -> None:
-    (tmp_path / "kubelet.yaml").write_text(
-        "{kind: KubeletConfiguration, cpuManagerPolicy: static, reservedSystemCPUs: '0'}"
-    )
-    config = ("--config", tmp_path / "kubelet.yaml", "--machine", "sockets=2 cores=16 threads=2 memory=64Gi")
-    (tmp_path / "pod.yaml").write_text(
-        "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: ["
-        "{name: c, resources: {limits: {cpu: 2, memory: 1Gi}}}]}}"
-    )
-    told = mooring("compare", "-f", tmp_path / "pod.yaml", *config, "--vary", "cpu-options", "--top", "0").out
+    node = given(tmp_path, pod("a", 2), machine=SIXTEEN_CORES)
+    told = mooring("compare", *node, "--vary", "cpu-options", "--top", "0").out
     assert "      the same figures also with: strict-cpu-reservation" in told
     rows = [line.split() for line in told.splitlines() if line.strip()[:2].rstrip(".").isdigit()]
     assert len({tuple(row[1:]) for row in rows}) == len(rows)

@@ -9,26 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.command import EXAMPLES, NODE, PODS, SMALL, Answered, mooring
+from tests.cli.command import EXAMPLES, NODE, PODS, Answered, mooring
+from tests.cli.given import ALIGNED, SIXTEEN_CORES, STATIC, container, given, pod
 from tests.values import cases
 
 from mooring.engine.core.decision import DECIDED_REASONS, OTHER_REASONS
 from mooring.explanations.codes import all_codes, reason_page, reasons
 
-M8 = "sockets=2 cores=16 threads=2 memory=64Gi"
+M8 = SIXTEEN_CORES
 
 
-def container(name: str, limits: Any = None, requests: Any = None, **more: Any) -> dict[str, Any]:
-    return {"name": name, "image": "demo", "resources": {"limits": limits or {}, "requests": requests or {}}, **more}
-
-
-def given(folder: Path, *containers: Any, config: Any = None, machine: Any = M8, **spec: Any) -> tuple[str, ...]:
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "app"}, "spec": {"containers": containers} | spec}
-    kubelet = {"cpuManagerPolicy": "static", "topologyManagerPolicy": "single-numa-node", "reservedSystemCPUs": "0"}
-    document = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", **kubelet}
-    (folder / "pod.json").write_text(json.dumps(pod))
-    (folder / "kubelet.json").write_text(json.dumps({**document, **(config or {})}))
-    return "-f", str(folder / "pod.json"), "--machine", machine, "--config", str(folder / "kubelet.json")
+def app(folder: Path, *containers: Any, config: Any = None, machine: Any = M8, **spec: Any) -> tuple[str, ...]:
+    """Return the options of a node and of a pod called app."""
+    asked = pod("app") | {"spec": {"containers": containers} | spec}
+    return given(folder, asked, machine=machine, kubelet=ALIGNED | (config or {}))
 
 
 def explained(*options: str) -> Answered:
@@ -45,7 +39,7 @@ BIG = container("engine", {"cpu": "2", "memory": "1Gi"})
 def test_containers_and_fields_that_cost_the_class_are_named_with_a_tried_change(
     spec: dict[str, Any], culprits: str, asks: list[str], name: str, tmp_path: Path
 ) -> None:
-    options = given(tmp_path, **spec)
+    options = app(tmp_path, **spec)
     text = explained(*options).out
     assert f"its QoS class is Burstable {culprits}, and only Guaranteed pods get exclusive CPUs." in text, name
     assert "not run" not in text
@@ -61,20 +55,20 @@ def test_containers_and_fields_that_cost_the_class_are_named_with_a_tried_change
 
 def test_pod_level_resources_are_named_as_what_decides(tmp_path: Path) -> None:
     pod_level = {"resources": {"limits": {"cpu": "2"}, "requests": {"cpu": "2", "memory": "1Gi"}}}
-    options = given(tmp_path, container("a"), **pod_level, config={"featureGates": {"PodLevelResourceManagers": True}})
+    options = app(tmp_path, container("a"), **pod_level, config={"featureGates": {"PodLevelResourceManagers": True}})
     assert "(spec.resources has no memory limit)" in explained(*options).out
     assert "--set topologyManagerScope=pod --ask default/app:limits.memory=1Gi" in explained(*options).out
 
 
 def test_a_pod_that_wants_no_whole_cpu_gets_general_advice_only(tmp_path: Path) -> None:
-    options = given(tmp_path, container("small", None, {"cpu": "100m"}))
+    options = app(tmp_path, container("small", None, {"cpu": "100m"}))
     assert "(small has no cpu and memory limits)" in explained(*options).out
     assert "help (general, not run): " in explained(*options).out
 
 
 def test_the_goal_exclusive_is_searched_for_and_each_command_reaches_it(tmp_path: Path) -> None:
     uneven = container("a", {"cpu": "1500m", "memory": "1Gi"})
-    options = given(tmp_path, uneven)
+    options = app(tmp_path, uneven)
     assert "is admitted: nothing needs to change" in mooring("whatif", "app", *options).out
     assert "--goal exclusive" in mooring("whatif", "app", *options).out
     answer = mooring("whatif", "app", *options, "--goal", "exclusive", columns=300, code=0)
@@ -85,9 +79,9 @@ def test_the_goal_exclusive_is_searched_for_and_each_command_reaches_it(tmp_path
 
 
 def test_the_goal_that_no_small_change_reaches_is_no(tmp_path: Path) -> None:
-    answer = mooring("whatif", "app", *given(tmp_path, container("none")), "--goal", "exclusive")
+    answer = mooring("whatif", "app", *app(tmp_path, container("none")), "--goal", "exclusive")
     assert (answer.code, "No small change was found that gives it exclusive CPUs" in answer.out) == (1, True)
-    assert mooring("whatif", *given(tmp_path, BIG), "--goal", "exclusive").code == 2
+    assert mooring("whatif", *app(tmp_path, BIG), "--goal", "exclusive").code == 2
 
 
 ALPHA = {"featureGates": {"CPUManagerPolicyAlphaOptions": True}}
@@ -105,7 +99,7 @@ def test_an_option_that_changes_nothing_is_named(
     field, _, option = name.partition(".")
     given_option = {field: {option: value} if option else value}
     config = {"topologyManagerPolicy": policy, **ALPHA, **given_option}
-    arguments = given(tmp_path, BIG, machine=MACHINES[machine], config=config)
+    arguments = app(tmp_path, BIG, machine=MACHINES[machine], config=config)
     answer = mooring("plan", *arguments, "-o", "json")
     named = [one["subject"] for one in answer.document["findings"] if one["code"] == "MOOR-543"]
     assert (answer.code, named) == (0, [option or field] if idle else [])
@@ -118,7 +112,7 @@ def unhealthy(folder: Path, devices: list[dict[str, Any]], asked: int, policy: s
     (folder / "devices.json").write_text(json.dumps(declared))
     wants = container("main", {"cpu": 1, "memory": "1Gi", name: asked})
     more = "--config", str(folder / "devices.json")
-    return (*given(folder, wants, config={"topologyManagerPolicy": policy}), *more)
+    return (*app(folder, wants, config={"topologyManagerPolicy": policy}), *more)
 
 
 @pytest.mark.parametrize("policy", ["none", "restricted"])
@@ -142,7 +136,7 @@ def test_of_unhealthy_devices_the_plugin_is_the_remedy(tmp_path: Path, policy: s
 
 def pods_file(folder: Path, *pods: tuple[str, str], more: Mapping[str, str] | None = None) -> str:
     """Write pods called web, each with its namespace and CPUs; the first one asks for more."""
-    new = [pod("web", "", "Pending", cpus, space) for space, cpus in pods]
+    new = [kubectl_pod("web", "", "Pending", cpus, space) for space, cpus in pods]
     new[0]["spec"]["containers"][0]["resources"]["limits"].update(more or {})
     (folder / "pods.json").write_bytes(text_of(*new))
     return str(folder / "pods.json")
@@ -151,7 +145,7 @@ def pods_file(folder: Path, *pods: tuple[str, str], more: Mapping[str, str] | No
 def test_a_container_is_explained_and_not_its_pod(tmp_path: Path) -> None:
     sizes = {"app": "2", "other": "3", "log": "500m"}
     containers = [container(name, {"cpu": cpu, "memory": "1Gi"}) for name, cpu in sizes.items()]
-    node = given(tmp_path, *containers, config={"topologyManagerPolicy": "none"}, machine="sockets=2 cores=16")
+    node = app(tmp_path, *containers, config={"topologyManagerPolicy": "none"}, machine="sockets=2 cores=16")
 
     def said(name: str) -> tuple[str, str, list[str]]:
         found = mooring("explain", name, *node, "-o", "json").document
@@ -214,15 +208,10 @@ def test_without_pods_and_kubectl_nothing_is_explained(
 
 
 def test_a_pod_after_one_on_which_the_kubelet_crashes_is_asked_unless_the_plan_stops_there(tmp_path: Path) -> None:
-    config = tmp_path / "kubelet.yaml"
-    config.write_text(
-        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncpuManagerPolicy: static\n"
-        "memoryManagerPolicy: Static\nreservedSystemCPUs: '0'\nkubeReserved: {memory: 1Gi}\n"
-        "reservedMemory: [{numaNode: 0, limits: {memory: 1124Mi}}]\n",
-        "utf-8",
-    )
+    memory = {"memoryManagerPolicy": "Static", "kubeReserved": {"memory": "1Gi"}}
+    reserved = {"reservedMemory": [{"numaNode": 0, "limits": {"memory": "1124Mi"}}]}
     manifest = pods_file(tmp_path, ("a", "1"), ("b", "1"), more={"hugepages-2Mi": "2Mi"})
-    node = ("-f", manifest, *SMALL, "--config", str(config), "-o", "json", "--nearest", "0")
+    node = ("-f", manifest, *given(tmp_path, kubelet=STATIC | memory | reserved), "-o", "json", "--nearest", "0")
     crash, asked = mooring("explain", "a/web", *node), mooring("explain", "b/web", *node)
     unasked = mooring("explain", "b/web", *node, "--stop-at-crash")
     assert (crash.code, crash.document["verdict"], crash.document["code"]) == (1, "crash", "MOOR-152")
@@ -292,7 +281,7 @@ NODE_PODS = ("--machine", "sockets=2 cores=16 threads=2 memory=64Gi", "--config"
 NOT_LOCAL = "Resources cannot be allocated with Topology locality"
 
 
-def pod(
+def kubectl_pod(
     name: str, node: str = "n1", phase: str = "Running", cpus: int | str = 8, space: str = "ai", **status: str
 ) -> dict[str, Any]:
     """Return a Guaranteed pod as kubectl prints it."""
@@ -311,10 +300,10 @@ def pod(
 def rejected(name: str, node: str = "n1", cpus: int = 10, message: str = NOT_LOCAL) -> dict[str, Any]:
     """Return a pod that a kubelet rejected."""
     failed = {"reason": "TopologyAffinityError", "message": f"Pod was rejected: {message}"}
-    return pod(name, node, "Failed", cpus, **failed)
+    return kubectl_pod(name, node, "Failed", cpus, **failed)
 
 
-RUNNING = [pod("db-0"), pod("db-1")]
+RUNNING = [kubectl_pod("db-0"), kubectl_pod("db-1")]
 """Each takes half a NUMA node, so that ten CPUs fit on neither."""
 
 
@@ -349,7 +338,12 @@ def test_a_rejected_pod_that_is_named_is_asked_about_beside_those_that_run(name:
 
 
 def test_a_rejected_pod_comes_before_pods_that_are_bound_to_no_node() -> None:
-    pods = [pod("arriving", phase="Pending"), pod("anywhere", "", "Pending"), rejected("trainer", cpus=8), *RUNNING]
+    pods = [
+        kubectl_pod("arriving", phase="Pending"),
+        kubectl_pod("anywhere", "", "Pending"),
+        rejected("trainer", cpus=8),
+        *RUNNING,
+    ]
     asked = [name for name, _ in verdicts(ask("plan", pods, "-o", "json"))]
     assert asked == ["arriving", "db-0", "db-1", "trainer", "anywhere"]
 
@@ -367,7 +361,7 @@ def test_with_active_a_rejected_pod_does_not_run_and_one_line_says_so() -> None:
 @pytest.mark.parametrize("status", [("Failed", "Evicted"), ("Failed", ""), ("Succeeded", "")])
 def test_a_pod_that_has_ended_is_no_question_unless_it_is_named(status: tuple[str, str]) -> None:
     phase, reason = status
-    ended = pod("done", phase=phase, cpus=10, reason=reason)
+    ended = kubectl_pod("done", phase=phase, cpus=10, reason=reason)
     planned = ask("plan", [ended, *RUNNING], "-o", "json")
     assert (planned.code, verdicts(planned), codes(planned)) == (0, [("db-0", True), ("db-1", True)], ["MOOR-502"])
     assert "2 pods admitted, 0 rejected." in ask("plan", [ended, *RUNNING]).out
@@ -378,9 +372,9 @@ def test_a_pod_that_has_ended_is_no_question_unless_it_is_named(status: tuple[st
 
 
 def test_a_name_means_pods_that_have_ended_only_where_it_means_no_other() -> None:
-    old = pod("web", phase="Failed", reason="Evicted")
+    old = kubectl_pod("web", phase="Failed", reason="Evicted")
     old["metadata"] |= {"namespace": "old", "uid": "uid-old"}
-    answered = ask("explain", [old, pod("web")], "web", "-o", "json")
+    answered = ask("explain", [old, kubectl_pod("web")], "web", "-o", "json")
     assert (answered.document["namespace"], answered.document["uid"]) == ("ai", "uid-ai-web")
 
 
@@ -392,10 +386,10 @@ def test_beside_a_rejected_pod_that_is_named_others_that_were_rejected_are_left_
 
 
 def test_a_pod_that_is_being_deleted_keeps_what_it_has_until_it_has_ended() -> None:
-    leaving = pod("leaving")
+    leaving = kubectl_pod("leaving")
     leaving["metadata"]["deletionTimestamp"] = "2026-11-02T00:00:00Z"
-    assert ask("explain", [rejected("trainer"), leaving, pod("db-1")], "trainer").code == 1
-    assert ask("explain", [rejected("trainer"), pod("db-1")], "trainer").code == 0
+    assert ask("explain", [rejected("trainer"), leaving, kubectl_pod("db-1")], "trainer").code == 1
+    assert ask("explain", [rejected("trainer"), kubectl_pod("db-1")], "trainer").code == 0
 
 
 def test_a_pod_of_the_manifests_may_also_be_one_that_ended_among_the_active_ones(tmp_path: Path) -> None:
@@ -421,7 +415,7 @@ def test_a_pod_of_the_manifests_may_also_be_one_that_ended_among_the_active_ones
     ],
 )
 def test_what_the_status_records_is_compared_with_the_answer(recorded: tuple[str, str], said: str) -> None:
-    failed = pod("trainer", phase="Failed", cpus=10, reason=recorded[0], message=recorded[1])
+    failed = kubectl_pod("trainer", phase="Failed", cpus=10, reason=recorded[0], message=recorded[1])
     told = ask("explain", [failed, *RUNNING], "trainer").out
     assert (" ".join(told.split()).find(said) >= 0) if said else "MOOR-519" not in told
     remarks = ask("explain", [failed, *RUNNING], "trainer", "-o", "json").document["remarks"]
@@ -444,7 +438,7 @@ def test_after_a_change_the_status_is_compared_no_more() -> None:
 
 
 def test_commands_that_are_printed_name_the_pod_where_nothing_else_does() -> None:
-    pods = [rejected("trainer"), *RUNNING, pod("else", "n2")]
+    pods = [rejected("trainer"), *RUNNING, kubectl_pod("else", "n2")]
     lines = ask("whatif", pods, "ai/trainer", source="--active").out.replace("\\\n", "").splitlines()
     commands = [line for line in lines if "mooring whatif" in line]
     assert commands
@@ -476,15 +470,15 @@ def test_manifests_with_pods_of_other_nodes_alone_say_so() -> None:
 
 
 def test_pods_of_a_workload_are_bound_to_no_node() -> None:
-    template = {"spec": pod("x")["spec"] | {"nodeName": ""}}
+    template = {"spec": kubectl_pod("x")["spec"] | {"nodeName": ""}}
     web = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {"template": template}}
-    answered = ask("plan", [web, pod("db-0", "n2"), rejected("trainer", "n2")], "-o", "json")
+    answered = ask("plan", [web, kubectl_pod("db-0", "n2"), rejected("trainer", "n2")], "-o", "json")
     assert verdicts(answered) == [("web-0", True), ("db-0", True), ("trainer", False)]
 
 
 def test_beside_a_pod_that_is_named_one_that_exists_may_stand_in_both_lists(tmp_path: Path) -> None:
     everything = tmp_path / "all.json"
-    everything.write_bytes(text_of(rejected("trainer"), *RUNNING, pod("arriving", phase="Pending", cpus=2)))
+    everything.write_bytes(text_of(rejected("trainer"), *RUNNING, kubectl_pod("arriving", phase="Pending", cpus=2)))
     twice = ("-f", everything, "--active", everything, *NODE_PODS)
     assert "ai/trainer is rejected" in mooring("explain", "ai/trainer", *twice, code=1).out
     assert "is also given with --active" in mooring("plan", *twice).err

@@ -14,6 +14,7 @@ from typing import Any
 import click
 import pytest
 from tests.cli.command import NODE, PODS, SMALL, Answered, mooring, typed
+from tests.cli.given import STATIC, given, pod
 from tests.values import cases
 
 from mooring.command.main import TRACEBACK, VERBS, cli
@@ -163,30 +164,18 @@ def test_completion_offers_verbs_and_options(monkeypatch: pytest.MonkeyPatch) ->
 # A crash of the kubelet on one pod does not end a plan: the pod is left out, and the others are asked.
 
 
-CONFIG_CRASH = """\
-kind: KubeletConfiguration
-cpuManagerPolicy: static
-reservedSystemCPUs: "0"
-memoryManagerPolicy: Static
-kubeReserved: {memory: 924Mi}
-reservedMemory: [{numaNode: 0, limits: {memory: 1Gi}}]
-"""
-POD = """\
-kind: Pod
-metadata: {name: NAME}
-spec: {containers: [{name: app, resources: {limits: {cpu: 1, memory: 1Gi EXTRA}}}]}
-"""
+PINNED: dict[str, Any] = {
+    "memoryManagerPolicy": "Static",
+    "kubeReserved": {"memory": "924Mi"},
+    "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
+}
 MACHINE = "cores=4 threads=2 memory=16Gi"
 
 
 def plan(folder: Path, *options: str, machine: str = MACHINE) -> Answered:
     """Plan three pods, of which the second requests huge pages."""
-    pods = [("first", ""), ("huge", ", hugepages-1Gi: 1Gi"), ("last", "")]
-    text = "---\n".join(POD.replace("NAME", name).replace(" EXTRA", extra) for name, extra in pods)
-    (folder / "pods.yaml").write_text(text, encoding="utf-8")
-    (folder / "kubelet.yaml").write_text(CONFIG_CRASH, encoding="utf-8")
-    given = ("-f", folder / "pods.yaml", "--config", folder / "kubelet.yaml", "--machine", machine)
-    return mooring("plan", *given, "-o", "json", *options)
+    pods = pod("first", 1), pod("huge", 1, limits={"hugepages-1Gi": "1Gi"}), pod("last", 1)
+    return mooring("plan", *given(folder, *pods, machine=machine, kubelet=STATIC | PINNED), "-o", "json", *options)
 
 
 def verdicts(answered: Answered) -> dict[str, str]:
@@ -279,10 +268,10 @@ def _running(count: int) -> list[dict[str, Any]]:
         for number in range(count // 20)
     ]
     pods = _pods(len(nodes) * 20, "web", SMALL_LIMITS)
-    for number, pod in enumerate(pods):
-        pod["metadata"]["uid"] = str(number)
-        pod["spec"]["nodeName"] = f"node-{number // 20}"
-        pod["status"] = {"phase": "Running"}
+    for number, one in enumerate(pods):
+        one["metadata"]["uid"] = str(number)
+        one["spec"]["nodeName"] = f"node-{number // 20}"
+        one["status"] = {"phase": "Running"}
     return [*nodes, *pods]
 
 

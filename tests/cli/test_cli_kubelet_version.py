@@ -78,13 +78,13 @@ def nodes(**versions: str) -> list[object]:
 
 
 def test_nodes_among_the_running_pods_name_the_release(asked: tuple[str | Path, ...], tmp_path: Path) -> None:
-    listed = tmp_path / "cluster.json"
+    listed = tmp_path / "cluster.yaml"
     running = {**POD, "metadata": {"name": "runs", "uid": "u"}, "spec": {**POD["spec"], "nodeName": "n1"}}
-    both = nodes(n1="v1.34.2+k3s1", n2="v1.36.1")
-    listed.write_text(json.dumps({"kind": "List", "items": [*both, running]}), encoding="utf-8")
+    first, second = nodes(n1="v1.34.2+k3s1", n2="v1.36.1")
+    listed.write_text(json.dumps({"kind": "List", "items": [first, second, running]}), encoding="utf-8")
     plan = ("plan", *asked, "-o", "json", "--active", listed)
     assert mooring(*plan).document["kubelet"] == "v1.34.4"
-    listed.write_text(json.dumps({"kind": "List", "items": both}), encoding="utf-8")
+    listed.write_text(f"{json.dumps(first)}\n---\n{json.dumps(second)}", encoding="utf-8")
     assert "2 nodes have kubelets of different versions" in mooring(*plan).err
     assert mooring(*plan, "--node-name", "n2").document["kubelet"] == "v1.36.3"
 
@@ -96,8 +96,10 @@ def test_a_node_that_a_list_lacks_is_refused(
     listed = tmp_path / "cluster.json"
     spec = {"nodeName": "gpu-7", "containers": [{"name": "c"}]}
     running = {"kind": "Pod", "metadata": {"name": "runs", "uid": "u"}, "spec": spec}
+    service = {"kind": "Service", "metadata": {"name": "web"}}
     listed.write_text(
-        json.dumps({"kind": "List", "items": [*nodes(worker1="v1.34.2", worker2="v1.36.1"), running]}), encoding="utf-8"
+        json.dumps({"kind": "List", "items": [*nodes(worker1="v1.34.2", worker2="v1.36.1"), running, service]}),
+        encoding="utf-8",
     )
     plan = ("plan", *asked, *more, "--active", listed, "--node-name")
     missing = mooring(*plan, "workr2", code=2)

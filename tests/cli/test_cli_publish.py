@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import socket
 import subprocess
@@ -17,6 +16,7 @@ import yaml
 from tests.agent.pods.fault_injector import Fault, FaultInjector, kubeconfig
 from tests.cli.command import EXAMPLES, PODS, mooring
 from tests.cli.command import NODE as NODE_REPORT
+from tests.cli.given import STATIC, given, pod, written
 from tests.patience import until
 
 from mooring.published.facts_document import facts_of
@@ -29,10 +29,7 @@ FACTS = "/apis/mooring.dev/v1alpha1/nodefacts"
 
 @pytest.fixture
 def config(tmp_path: Path) -> str:
-    file = tmp_path / "kubelet.yaml"
-    document = {"kind": "KubeletConfiguration", "cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
-    file.write_text(json.dumps(document), encoding="utf-8")
-    return str(file)
+    return given(tmp_path)[-1]
 
 
 def described(config: str, *more: str) -> tuple[str, ...]:
@@ -69,13 +66,8 @@ def test_dry_run_for_people_is_a_table(config: str) -> None:
 
 
 def test_running_pods_take_their_part(config: str, tmp_path: Path) -> None:
-    amounts = {"cpu": "3", "memory": "1Gi"}
-    pod = {
-        "kind": "Pod",
-        "metadata": {"name": "a", "namespace": "shop", "uid": "u"},
-        "spec": {"containers": [{"name": "c", "resources": {"requests": amounts, "limits": amounts}}]},
-    }
-    (tmp_path / "pods.json").write_text(json.dumps(pod), encoding="utf-8")
+    asked = pod("a", 3) | {"metadata": {"name": "a", "namespace": "shop", "uid": "u"}}
+    written(tmp_path / "pods.json", asked)
     answered = mooring(*described(config, "--active", str(tmp_path / "pods.json"), "--dry-run", "-o", "json"))
     state = items(answered.out)[1]
     assert state["status"]["exclusiveCPUs"]["available"] == 4
@@ -249,20 +241,12 @@ def test_prune_without_a_server_is_one_line(tmp_path: Path) -> None:
 
 
 NODE = ("--node", EXAMPLES / "node")
-MACHINE_MIGRATE = ("--machine", "sockets=1 cores=4 threads=1 memory=8Gi")
-CONFIG = {"kind": "KubeletConfiguration", "cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
-POD = """
-{apiVersion: v1, kind: Pod, metadata: {name: big, uid: u1},
- spec: {containers: [{name: c, resources: {limits: {cpu: 2, memory: 1Gi}}}]}}
-"""
 
 
 def on_node(folder: Path, **config: object) -> tuple[str | Path, ...]:
     """Return the options of a node on which the pod runs, placed by a kubelet with the static policy."""
-    state, running = folder / "kubelet", folder / "pod.yaml"
-    (folder / "config.yaml").write_text(json.dumps({**CONFIG, **config}))
-    running.write_text(POD)
-    made = ("--config", folder / "config.yaml", *MACHINE_MIGRATE)
+    made = given(folder, machine="sockets=1 cores=4 threads=1 memory=8Gi", kubelet=STATIC | config)
+    running, state = written(folder / "pod.yaml", pod("big", 2, uid="u1")), folder / "kubelet"
     assert mooring("plan", "-f", running, *made, "--save-state", state).code == 0
     return (*made, "--state", state, "--active", running)
 
@@ -283,8 +267,8 @@ def test_every_container_of_the_example_node_keeps_its_cpus() -> None:
 
 
 def test_the_agents_file_is_one_with_which_the_agent_decides_as_the_kubelet_did(tmp_path: Path) -> None:
-    given = on_node(tmp_path, cpuManagerPolicyOptions={"full-pcpus-only": "true"}, topologyManagerPolicy="restricted")
-    first = mooring("migrate", *given, "-o", "json").document["steps"][0]
+    node = on_node(tmp_path, cpuManagerPolicyOptions={"full-pcpus-only": "true"}, topologyManagerPolicy="restricted")
+    first = mooring("migrate", *node, "-o", "json").document["steps"][0]
     [(path, text)] = first["files"].items()
     kubelet, agent = yaml.safe_load_all(text)
     assert path == "/etc/mooring/agent.yaml"
@@ -308,29 +292,29 @@ def test_the_kubelet_would_not_start_on_state_files_that_are_left(tmp_path: Path
 
 def test_a_container_that_cannot_keep_its_cpus_is_said_to_move(tmp_path: Path) -> None:
     """It was resized meanwhile, which the kubelet's static policy does not follow."""
-    given = on_node(tmp_path)
-    (tmp_path / "pod.yaml").write_text(POD.replace("cpu: 2", "cpu: 3"))
-    found = mooring("migrate", *given, "-o", "json").document
+    node = on_node(tmp_path)
+    written(tmp_path / "pod.yaml", pod("big", 3, uid="u1"))
+    found = mooring("migrate", *node, "-o", "json").document
     [one] = found["containers"]
     assert (one["outcome"], one["before"]["cpus"], one["after"]["cpus"]) == ("moved", "1-2", "1-3")
-    assert "default/big/c moves while it runs: CPUs 1-2 before, CPUs 1-3 afterwards." in mooring("migrate", *given).out
+    assert "default/big/app moves while it runs: CPUs 1-2 before, CPUs 1-3 afterwards." in mooring("migrate", *node).out
 
 
 def test_a_pod_that_the_agent_cannot_place_fails_a_check(tmp_path: Path) -> None:
-    given = on_node(tmp_path)
-    (tmp_path / "pod.yaml").write_text(POD.replace("cpu: 2", "cpu: 4"))
-    answered = mooring("migrate", *given, "-o", "json")
+    node = on_node(tmp_path)
+    written(tmp_path / "pod.yaml", pod("big", 4, uid="u1"))
+    answered = mooring("migrate", *node, "-o", "json")
     assert (answered.code, answered.document["passed"]) == (1, False)
     failed = {check["name"]: check["message"] for check in answered.document["checks"] if not check["passed"]}
     assert "the agent cannot place default/big (UnexpectedAdmissionError" in failed["pods"]
-    assert mooring("migrate", *given).out.count("FAILED") == len(failed)
+    assert mooring("migrate", *node).out.count("FAILED") == len(failed)
 
 
 def test_a_corrupt_state_file_stops_the_migration(tmp_path: Path) -> None:
-    given = on_node(tmp_path)
+    node = on_node(tmp_path)
     file = tmp_path / "kubelet" / "cpu_manager_state"
     file.write_text(file.read_text().replace("1-2", "1-3"))
-    assert "FAILED state files" in mooring("migrate", *given, code=1).out
+    assert "FAILED state files" in mooring("migrate", *node, code=1).out
 
 
 def test_drained_pods_are_placed_anew_and_the_way_back_needs_no_state_files(tmp_path: Path) -> None:
@@ -341,9 +325,9 @@ def test_drained_pods_are_placed_anew_and_the_way_back_needs_no_state_files(tmp_
 
 
 def test_a_kubelet_that_manages_nothing_has_nothing_to_migrate(tmp_path: Path) -> None:
-    given = on_node(tmp_path)
-    (tmp_path / "config.yaml").write_text(json.dumps({"kind": "KubeletConfiguration"}))
-    answered = mooring("migrate", *given[:4], "--active", tmp_path / "pod.yaml", code=2)
+    node = on_node(tmp_path)
+    given(tmp_path, kubelet={})
+    answered = mooring("migrate", *node[:4], "--active", tmp_path / "pod.yaml", code=2)
     assert "there is nothing to migrate" in answered.complaint
 
 
@@ -382,10 +366,7 @@ def test_a_machine_alone_is_a_report_too(tmp_path: Path) -> None:
 
 
 def test_a_kubelet_that_does_not_start_is_reported_in_the_report(tmp_path: Path) -> None:
-    config = tmp_path / "kubelet.yaml"
-    config.write_text(
-        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncpuManagerPolicy: static\n", "utf-8"
-    )
-    answered = mooring("plan", *PODS, "--machine", "small-1s8", "--config", config, "-o", "html", code=1)
+    node = given(tmp_path, kubelet={"cpuManagerPolicy": "static"})
+    answered = mooring("plan", *PODS, *node, "-o", "html", code=1)
     assert "The kubelet would not start. " in answered.out
     assert "not asked" in answered.out

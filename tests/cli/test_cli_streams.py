@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.command import CORPORA, EXAMPLES, EXECUTED, NODE, PODS, SMALL, mooring
+from tests.cli.given import ALIGNED, given, pod
 
 COMMAND = (sys.executable, "-W", "error", "-m", "mooring")
 IMPATIENT, PATIENT = (
@@ -280,17 +281,12 @@ def test_importing_mooring_loads_nothing_of_it() -> None:
 
 
 def test_many_warnings_with_one_message_are_one_line(tmp_path: Path) -> None:
-    (tmp_path / "kubelet.yaml").write_text(
-        "{kind: KubeletConfiguration, cpuManagerPolicy: static, memoryManagerPolicy: Static, reservedSystemCPUs: '0', "
-        "topologyManagerPolicy: single-numa-node, reservedMemory: [{numaNode: 0, limits: {memory: 100Mi}}]}"
-    )
-    container = "{name: c, resources: {limits: {cpu: 1, memory: 1Gi, hugepages-1Gi: 1Gi}}}"
-    pod = "{{apiVersion: v1, kind: Pod, metadata: {{name: p{}}}, spec: {{containers: [{}]}}}}"
-    (tmp_path / "pods.yaml").write_text("\n---\n".join(pod.format(number, container) for number in range(8)))
-    given = ("-f", tmp_path / "pods.yaml", "--machine", "cores=16 memory=32Gi", "--config", tmp_path / "kubelet.yaml")
-    told = mooring("plan", *given).err.splitlines()
+    memory = {"memoryManagerPolicy": "Static", "reservedMemory": [{"numaNode": 0, "limits": {"memory": "100Mi"}}]}
+    pods = [pod(f"p{number}", 1, limits={"hugepages-1Gi": "1Gi"}) for number in range(8)]
+    asked = given(tmp_path, *pods, machine="cores=16 memory=32Gi", kubelet=ALIGNED | memory)
+    told = mooring("plan", *asked).err.splitlines()
     assert [line.count("hugepages-1Gi") > 0 and line.split(": ")[1] for line in told] == [
         "default/p0 and 7 more (-o json lists them)"
     ]
-    found = mooring("plan", *given, "-o", "json").document["findings"]
+    found = mooring("plan", *asked, "-o", "json").document["findings"]
     assert len({one["subject"] for one in found}) >= 8

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.cli.command import EXAMPLES, NODE, PODS, mooring
+from tests.cli.given import STATIC, container, given, pod, written
 from tests.documents.validation import complaints
 
 from mooring.engine.checkpoint.cpu_file import cpu_state_text, load_cpu_state
@@ -85,56 +86,40 @@ def test_nothing_has_to_change_for_an_admitted_pod() -> None:
 
 
 def test_nothing_has_to_change_when_everybody_is_admitted(tmp_path: Path) -> None:
-    pod = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "web"}, "spec": {"containers": [{"name": "app"}]}}
-    (tmp_path / "web.json").write_text(json.dumps(pod))
-    given = ("-f", tmp_path / "web.json", *NODE)
-    assert mooring("whatif", *given).out == "Every pod is admitted: nothing needs to change.\n"
-    assert mooring("whatif", *given, "-o", "json").document["pod"] is None
-    answer = mooring("whatif", *given, "--ask", "web:cpu=500", code=1)
-    assert "OutOfcpu" in mooring("whatif", *given, "--ask", "web:cpu=500", "--ask", "web:memory=1Gi").out + answer.out
+    asked = ("-f", written(tmp_path / "web.json", pod("web")), *NODE)
+    assert mooring("whatif", *asked).out == "Every pod is admitted: nothing needs to change.\n"
+    assert mooring("whatif", *asked, "-o", "json").document["pod"] is None
+    answer = mooring("whatif", *asked, "--ask", "web:cpu=500", code=1)
+    assert "OutOfcpu" in mooring("whatif", *asked, "--ask", "web:cpu=500", "--ask", "web:memory=1Gi").out + answer.out
 
 
 def test_no_change_found_is_a_no(tmp_path: Path) -> None:
-    containers = [
-        {"name": name, "resources": {"limits": {"cpu": "200", "memory": "1Gi"}}} for name in ("one", "other", "third")
-    ]
-    pod = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "huge"}, "spec": {"containers": containers}}
-    (tmp_path / "huge.json").write_text(json.dumps(pod))
-    assert "No small change was found" in mooring("whatif", "-f", tmp_path / "huge.json", *NODE, code=1).out
+    three = [container(name, {"cpu": "200", "memory": "1Gi"}) for name in ("one", "other", "third")]
+    huge = written(tmp_path / "huge.json", pod("huge") | {"spec": {"containers": three}})
+    assert "No small change was found" in mooring("whatif", "-f", huge, *NODE, code=1).out
 
 
 EIGHT = "sockets=2 numa=8 cores=128 threads=2 memory=2048Gi"
-GPUS = """
-kind: KubeletConfiguration
-cpuManagerPolicy: static
-memoryManagerPolicy: Static
-topologyManagerPolicy: restricted
-topologyManagerScope: pod
-reservedSystemCPUs: "0,128"
-kubeReserved: {memory: 924Mi}
-evictionHard: {memory.available: 100Mi}
-reservedMemory: [{numaNode: 0, limits: {memory: 1Gi}}]
----
-apiVersion: mooring/v1alpha1
-kind: NodeDevices
-devices:
-  nvidia.com/gpu:
-"""
+GPUS: dict[str, Any] = {
+    "memoryManagerPolicy": "Static",
+    "topologyManagerPolicy": "restricted",
+    "topologyManagerScope": "pod",
+    "reservedSystemCPUs": "0,128",
+    "kubeReserved": {"memory": "924Mi"},
+    "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
+}
 
 
 def test_two_requests_are_changed_together_where_neither_helps_alone(tmp_path: Path) -> None:
     """GPUs are on 4 of 8 NUMA nodes; restricted wants CPUs and memory of exactly these."""
-    gpus = "".join(f"  - {{id: g{number}, numa: [{number % 4 * 2 + 1}]}}\n" for number in range(8))
-    (tmp_path / "kubelet.yaml").write_text(GPUS + gpus)
-    (tmp_path / "pod.yaml").write_text(
-        "{apiVersion: v1, kind: Pod, metadata: {name: worker}, spec: {containers: ["
-        "{name: main, resources: {limits: {cpu: 240, memory: 1800Gi, nvidia.com/gpu: 8}}}]}}"
-    )
-    node = ("-f", tmp_path / "pod.yaml", "--machine", EIGHT, "--config", tmp_path / "kubelet.yaml")
+    gpus = [{"id": f"g{number}", "numa": [number % 4 * 2 + 1]} for number in range(8)]
+    devices = {"apiVersion": "mooring/v1alpha1", "kind": "NodeDevices", "devices": {"nvidia.com/gpu": gpus}}
+    worker = pod("worker", 240, "1800Gi", limits={"nvidia.com/gpu": 8})
+    node = given(tmp_path, worker, machine=EIGHT, kubelet=STATIC | GPUS, more=(devices,))
     found = mooring("whatif", "worker", *node, "-o", "json").document
     options = [(one["option"], one["value"]) for one in found["proposals"][0]["changes"]]
-    assert options == [("--ask", "default/worker/main:cpu=128"), ("--ask", "default/worker/main:memory=1Ti")]
-    assert found["proposals"][0]["containers"]["main"]["mems"] == "1,3,5,7"
+    assert options == [("--ask", "default/worker/app:cpu=128"), ("--ask", "default/worker/app:memory=1Ti")]
+    assert found["proposals"][0]["containers"]["app"]["mems"] == "1,3,5,7"
     words = [word for option in options for word in option]
     assert mooring("whatif", *node, *words).code == 0
 

@@ -14,7 +14,6 @@ from mooring.engine.core.config import (
     REPLACE,
     DeviceAlignment,
     DeviceAlignments,
-    DeviceClass,
     MooringConfig,
 )
 from mooring.inputs.configuration.mooring_config import mooring_config
@@ -47,7 +46,7 @@ def test_each_rule_of_hotplug_is_read_and_the_same_nodes_are_the_default(rule: s
 def test_default_and_classes_of_devices_are_read_and_everything_follows_by_default() -> None:
     fpgas = {"alignment": "ignore", "resources": ["vendor.example/fpga-*"]}
     found = aligned({"default": "require", "classes": {"gpus": "follow", "fpgas": fpgas}})
-    classes = {"gpus": DeviceClass(FOLLOW), "fpgas": DeviceClass(IGNORE, ("vendor.example/fpga-*",))}
+    classes = {"gpus": (FOLLOW, ()), "fpgas": (IGNORE, ("vendor.example/fpga-*",))}
     assert found.device_alignments == DeviceAlignments(REQUIRE, classes)
     assert read(extensions=[DEVICE_ALIGNMENT]).device_alignments == DeviceAlignments(FOLLOW, {})
 

@@ -85,6 +85,7 @@ def test_what_cannot_be_used_is_one_line(tmp_path: Path, case: dict[str, Any]) -
     assert "\n" not in said
 
 
+MERGED = yaml.safe_load((FOLDER.parent / "merged.yaml").read_text(encoding="utf-8"))
 KUBELET = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 
 
@@ -96,43 +97,18 @@ def drop_ins(folder: Path, **files: str) -> Path:
     return folder / "d"
 
 
-def test_later_drop_ins_win_maps_merge_and_lists_are_replaced(tmp_path: Path) -> None:
-    memory = "reservedMemory: [{numaNode: %d, limits: {memory: 1Gi}}]\n"
-    file = written(tmp_path, f"{KUBELET}maxPods: 1\nkubeReserved: {{cpu: '1', memory: 1Gi}}\n{memory % 0}")
-    folder = drop_ins(
-        tmp_path,
-        **{
-            "20_conf": "maxPods: 3\n" + memory % 1,
-            "10_conf": "maxPods: 2\nkubeReserved: {cpu: '2'}\n",
-            "30__a_conf": "kubeReserved: {memory: null}\n",
-            "40_yaml": "maxPods: 9\n",
-        },
-    )
-    for order in ((file, folder), (folder, file)):
-        merged = loaded(*order).merged
-        assert (merged["maxPods"], merged["kubeReserved"]) == (3, {"cpu": "2"})
-        assert [one["numaNode"] for one in merged["reservedMemory"]] == [1]
-
-
-def test_flags_win_over_drop_ins_and_replace_maps_except_feature_gates(tmp_path: Path) -> None:
-    file = written(tmp_path, f"{KUBELET}kubeReserved: {{cpu: '1', memory: 1Gi}}\nfeatureGates: {{A: true, B: true}}\n")
-    folder = drop_ins(tmp_path, **{"10_conf": "featureGates: {B: false, C: true}\nmaxPods: 2\n"})
-    flags = written(tmp_path, "--kube-reserved=cpu=3 --feature-gates=A=false\n", "flags")
-    merged = loaded(flags, folder, file).merged
-    assert merged["kubeReserved"] == {"cpu": "3"}
-    assert merged["featureGates"] == {"A": False, "B": False, "C": True}
-    assert merged["maxPods"] == 2
-
-
-def test_thresholds_are_completed_with_the_file_and_never_again(tmp_path: Path) -> None:
-    file = written(tmp_path, f"{KUBELET}maxPods: 1\n")
-    other = drop_ins(tmp_path, **{"10_conf": "evictionHard: {nodefs.available: 1%}\n"})
-    assert loaded(file, other).merged["evictionHard"]["memory.available"] == "100Mi"
-    assert loaded(other).kubelet.eviction_hard == {"nodefs.available": "1%"}
-    assert loaded(written(tmp_path, "--max-pods=1\n", "flags")).kubelet.eviction_hard == {}
-    assert loaded(written(tmp_path, "--max-pods=1 --config=/k.yaml\n", "flags")).kubelet.eviction_hard is None
-    drop_ins(tmp_path, **{"20_conf": "evictionHard: null\n"})
-    assert loaded(file, other).kubelet.eviction_hard == {}
+@pytest.mark.parametrize("case", MERGED, ids=lambda case: str(case["name"]))
+def test_files_flags_and_drop_ins_are_merged_as_by_the_kubelet(tmp_path: Path, case: dict[str, Any]) -> None:
+    for name, content in case["given"].items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        written(tmp_path, content if isinstance(content, str) else KUBELET + yaml.safe_dump(content), name)
+    paths = [tmp_path / name for name in dict.fromkeys(name.partition("/")[0] for name in case["given"])]
+    # The order of files counts among files of k3s only.
+    for order in (paths, paths[::-1] if "a.yaml" not in case["given"] else paths):
+        found = loaded(*order)
+        merged = case.get("merged", {})
+        assert {field: found.merged.get(field) for field in merged} == merged
+        assert found.kubelet.eviction_hard == case.get("thresholds", found.kubelet.eviction_hard)
 
 
 def test_a_drop_in_without_its_kind_is_refused_as_by_the_kubelet(tmp_path: Path) -> None:
@@ -147,14 +123,6 @@ def test_each_field_names_the_place_that_set_it(tmp_path: Path) -> None:
     flags = written(tmp_path, "--v=2\n--max-pods=7\n", "flags")
     found = {one.name: str(one.place).removeprefix(f"{tmp_path}/") for one in loaded(file, folder, flags).effective()}
     assert found == {"kubeReserved.cpu": "d/10.conf:4:3", "kubeReserved.memory": "k.yaml:6:3", "maxPods": "flags:2"}
-
-
-def test_a_later_k3s_file_replaces_the_arguments_and_a_plus_adds(tmp_path: Path) -> None:
-    first = written(tmp_path, "kubelet-arg: [max-pods=1, cpu-manager-policy=static]\n", "a.yaml")
-    adds = written(tmp_path, "kubelet-arg+: [kube-reserved=cpu=1]\n", "b.yaml")
-    again = written(tmp_path, "kubelet-arg: [max-pods=3]\n", "c.yaml")
-    assert {"cpuManagerPolicy", "kubeReserved", "maxPods"} <= loaded(first, adds).merged.keys()
-    assert "cpuManagerPolicy" not in loaded(first, adds, again).merged
 
 
 def test_two_files_of_the_kubelet_are_refused(tmp_path: Path) -> None:

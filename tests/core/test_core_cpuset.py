@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.values import cases
 
 from mooring.engine.core.bits import CPUMask, list_text, lowest, mask_of, members
 from mooring.engine.core.cpuset import HIGHEST_CPU, CPUSet, CPUSetSyntaxError
@@ -57,11 +58,6 @@ def test_more_members_than_there_are_give_all() -> None:
     assert lowest(CPUMask(0b101), 9) == 0b101
 
 
-@pytest.mark.parametrize(("mask", "text"), [(0, ""), (1, "0"), (0b11, "0-1"), (0b101, "0,2"), (0b110111, "0-2,4-5")])
-def test_texts(mask: int, text: str) -> None:
-    assert list_text(mask) == text
-
-
 number_sets = st.frozensets(st.integers(0, 130), max_size=30)
 
 
@@ -84,44 +80,14 @@ def test_operations_are_those_of_sets(left: frozenset[int], right: frozenset[int
     assert all((number in one) == (number in left) for number in range(-2, 135))
 
 
-@pytest.mark.parametrize(
-    ("text", "cpus"),
-    [
-        ("", ()),
-        ("0", (0,)),
-        ("3-3", (3,)),
-        ("0-2,1-3", (0, 1, 2, 3)),
-        ("5,1,1", (1, 5)),
-        ("+1", (1,)),
-        ("001", (1,)),
-        ("1-+3", (1, 2, 3)),
-    ],
-)
-def test_what_the_kubelet_reads(text: str, cpus: tuple[int, ...]) -> None:
-    assert CPUSet.parse(text) == CPUSet.of(*cpus)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("x", 'strconv.Atoi: parsing "x": invalid syntax'),
-        ("1.3", 'strconv.Atoi: parsing "1.3": invalid syntax'),
-        (" 1", 'strconv.Atoi: parsing " 1": invalid syntax'),
-        ("1,", 'strconv.Atoi: parsing "": invalid syntax'),
-        (",", 'strconv.Atoi: parsing "": invalid syntax'),
-        ("-1", 'strconv.Atoi: parsing "": invalid syntax'),
-        ("1-", 'strconv.Atoi: parsing "": invalid syntax'),
-        ("1-2-3", 'strconv.Atoi: parsing "2-3": invalid syntax'),
-        ("1--2", 'invalid range "1--2" (1 > -2)'),
-        ("3-1", 'invalid range "3-1" (3 > 1)'),
-        ("99999999999999999999", 'strconv.Atoi: parsing "99999999999999999999": value out of range'),
-        ("٣", 'strconv.Atoi: parsing "٣": invalid syntax'),
-    ],
-)
-def test_what_the_kubelet_refuses(text: str, message: str) -> None:
+@pytest.mark.parametrize(("cpus", "text"), cases(__file__, "cpu-lists.yaml", "cpus", "text"))
+def test_lists_are_read_and_refused_as_the_kubelet_does(cpus: list[int] | str, text: str) -> None:
+    if not isinstance(cpus, str):
+        assert CPUSet.parse(text) == CPUSet.of(*cpus)
+        return
     with pytest.raises(CPUSetSyntaxError) as error:
         CPUSet.parse(text)
-    assert str(error.value) == message
+    assert str(error.value) == cpus
 
 
 def test_ids_that_would_exhaust_the_memory_are_refused() -> None:

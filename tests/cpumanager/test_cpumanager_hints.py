@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cpumanager.machines import fixture, mask, subsets_of, topologies, true_counts
 from tests.cpumanager.pods import amounts, container, guaranteed, pod_level, static_policy
+from tests.values import cases
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask, members
 from mooring.engine.core.errors import KubeletCrashError
@@ -111,28 +112,7 @@ def count(pod: Pod, gates: PodLevelGates = OFF) -> int:
     return exclusive_cpus(pod, pod.containers[0], gates)
 
 
-@pytest.mark.parametrize(
-    ("cpu", "expected"),
-    [
-        ("1", 1),
-        ("2000m", 2),
-        ("2.0", 2),
-        ("1500m", 0),
-        ("999m", 0),
-        ("1001m", 0),
-        ("0", 0),
-        ("", 0),
-        # Amounts below one milli: both whole CPUs and millis are rounded up before they are compared.
-        ("0.0001", 0),
-        ("1.9999", 2),
-        ("1999.1m", 2),
-        ("2.0001", 0),
-        ("1k", 1000),
-        # The kubelet compares 64-bit numbers: both sides wrap around alike, and a count may be negative.
-        ("10000000000000000", 10**16),
-        ("9223372036854775808", -(2**63)),
-    ],
-)
+@pytest.mark.parametrize(("expected", "cpu"), cases(__file__, "whole-cpus.yaml", "count", "cpu"))
 def test_whole_numbers_of_cpus_are_exclusive(cpu: str, expected: int) -> None:
     assert count(guaranteed("u", container("c", cpu))) == expected
 

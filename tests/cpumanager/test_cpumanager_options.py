@@ -17,7 +17,7 @@ from mooring.engine.releases.gates import known_gates
 V137 = known_gates("1.37")
 MILLISECOND = 1_000_000
 ON = frozenset({EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY})
-RESIZE, DELAY = "InPlacePodVerticalScalingExclusiveCPUs", "InPlacePodVerticalScalingExclusiveCPUsScaleDownDelay"
+RESIZE = "InPlacePodVerticalScalingExclusiveCPUs"
 
 
 def gates(**configured: bool) -> FeatureGates:

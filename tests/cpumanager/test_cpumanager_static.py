@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 from tests.cpumanager.machines import fixture, mask, text
-from tests.cpumanager.pods import container, guaranteed, pod_level, static_policy
+from tests.cpumanager.pods import container, guaranteed, pod_level, pod_level_node, static_policy
+from tests.values import not_none
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask, NUMAMask
 from mooring.engine.core.errors import KubeletCrashError
-from mooring.engine.core.pod import Container, Pod, PodLevelGates
+from mooring.engine.core.pod import Container, Pod
 from mooring.engine.cpumanager.facts import (
     CPUHintsAsked,
     CPUsAssigned,
@@ -24,7 +25,6 @@ from mooring.engine.cpumanager.facts import (
 )
 from mooring.engine.cpumanager.hints import container_hints, pod_hints
 from mooring.engine.cpumanager.options import TakeRules
-from mooring.engine.cpumanager.pod_allocation import allocate_pod
 from mooring.engine.cpumanager.policy import StaticPolicy
 from mooring.engine.cpumanager.state import CPUState, Reusable
 from mooring.engine.cpumanager.static import allocate, remove
@@ -144,55 +144,51 @@ def test_an_observer_receives_why_no_cpus_were_taken() -> None:
     assert taken.error == "not enough cpus available to satisfy request: requested=2, available=1"
 
 
-BOTH = PodLevelGates(resources=True, managers=True)
-POLICY = replace(static_policy("2S12", reserved="0"), gates=BOTH)
-SANE = replace(POLICY, rules=TakeRules(fixed_defects=frozenset({"pod-restart"})))
-EMPTY = CPUState("static", mask("0-11"), {})
-LEFT = Reusable("other", CPUMask(0b110))
+RESTART = "pod-restart"
 WHOLE = pod_level("u", "4", container("a", "2"), container("b"))
+GROWN = pod_level("u", "6", container("a", "2"), container("b"))
+EMPTY = CPUState("static", mask("0-7"), {})
+STORED = (CPUsAssigned, CPUsReleased, ExistingCPUsKept, PodPartitioned)
 
 
-def partitioned(policy: StaticPolicy, pod: Pod, state: CPUState = EMPTY) -> tuple[CPUState, list[object]]:
+def partitioned(pod: Pod, state: CPUState = EMPTY, *fixed: str) -> tuple[CPUState, list[object]]:
+    """Return the state with a partition for a pod, and the facts about what the pod keeps, gets and gives back."""
     facts: list[object] = []
-    left, answer = allocate_pod(policy, state, pod, None, facts.append)
-    assert answer is None
-    return left, facts
+    left, decision = pod_level_node("1.37", *fixed, state=state).admit(pod, facts.append)
+    assert decision.admitted, decision
+    return left.cpu, [fact for fact in facts if isinstance(fact, STORED)]
 
 
-def test_the_record_of_init_containers_is_passed_on_and_other_entries_of_the_pod_stay() -> None:
-    state = replace(EMPTY, default=mask("0-10"), assignments={"u": {"gone": mask("11")}})
-    left, facts = partitioned(POLICY, WHOLE, state)
+def test_a_partition_is_stored_and_reported_before_it_is_divided() -> None:
+    left, facts = partitioned(WHOLE)
     bubble = left.pods["u"]
-    assert (bubble.bit_count(), left.default) == (4, state.default & ~bubble)
-    assert left.assignments["u"].keys() == {"gone", "a", "b"}
-    assert left.assignments["u"]["gone"] == mask("11")
-    assert CPUsAssigned("u", "", bubble, state.held, state) in facts
-    sets = {name: left.assignments["u"][name] for name in ("a", "b")}
-    assert facts[-1] == PodPartitioned("u", bubble, sets)
+    assert (bubble.bit_count(), left.default) == (4, EMPTY.default & ~bubble)
+    stored = replace(EMPTY, default=left.default, pods={"u": bubble})
+    assert facts == [CPUsAssigned("u", "", bubble, NO_CPUS, stored), PodPartitioned("u", bubble, left.assignments["u"])]
 
 
 def test_a_partition_that_is_kept_is_reported_and_so_are_its_hints() -> None:
-    state, _ = partitioned(SANE, WHOLE)
+    state, _ = partitioned(WHOLE, EMPTY, RESTART)
     bubble = state.pods["u"]
-    assert partitioned(SANE, WHOLE, state) == (state, [ExistingCPUsKept("u", "", bubble)])
+    assert partitioned(WHOLE, state, RESTART) == (state, [ExistingCPUsKept("u", "", bubble)])
     facts: list[object] = []
-    pod_hints(SANE, state, LEFT, WHOLE, facts.append)
+    policy = not_none(pod_level_node("1.37", RESTART).settings.cpu)
+    pod_hints(policy, state, Reusable("other", CPUMask(0b110)), WHOLE, facts.append)
     assert facts == [CPUHintsAsked("u", "", 4, bubble, NO_CPUS, mismatch=False)]
 
 
 def test_a_partition_that_is_begun_anew_is_given_back_first() -> None:
-    state, _ = partitioned(SANE, WHOLE)
-    grown = pod_level("u", "6", container("a", "2"), container("b"))
-    left, facts = partitioned(SANE, grown, state)
-    assert left == partitioned(SANE, grown)[0]
+    state, _ = partitioned(WHOLE, EMPTY, RESTART)
+    left, facts = partitioned(GROWN, state, RESTART)
+    assert (left, facts[1:]) == partitioned(GROWN, EMPTY, RESTART)
     assert facts[0] == CPUsReleased("u", "", state.pods["u"], EMPTY.held, EMPTY)
-    assert not any(isinstance(fact, CPUsReleased) for fact in partitioned(SANE, grown)[1])
 
 
 def test_a_partition_stays_until_the_last_container_goes() -> None:
-    state, _ = partitioned(POLICY, WHOLE)
+    state, _ = partitioned(WHOLE)
+    policy = not_none(pod_level_node("1.37").settings.cpu)
     facts: list[object] = []
-    half = remove(POLICY, state, "u", "a", facts.append)
+    half = remove(policy, state, "u", "a", facts.append)
     assert (half.default, half.pods) == (state.default, state.pods)
-    assert remove(POLICY, half, "u", "b", facts.append) == EMPTY
+    assert remove(policy, half, "u", "b", facts.append) == EMPTY
     assert facts == [PartitionKept("u", "a"), CPUsReleased("u", "b", state.pods["u"], EMPTY.held, EMPTY)]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.values import cases, refusal
@@ -14,27 +16,10 @@ from mooring.inputs.decoding.fields import Value
 
 DEEPEST = 100
 
+TABLE = yaml.safe_load((Path(__file__).parent / "words.yaml").read_text(encoding="utf-8"))
 WORDS: list[tuple[str, Value]] = [
-    *((word, True) for word in ("y", "Y", "yes", "Yes", "YES", "on", "On", "ON", "true", "True", "TRUE")),
-    *((word, False) for word in ("n", "N", "no", "No", "NO", "off", "Off", "OFF", "false", "False", "FALSE")),
-    *((word, None) for word in ("", "~", "null", "Null", "NULL")),
-    *((word, word) for word in ("oN", "tRue", "nULL", "yEs", "100m", "1Gi", "1:30", "190:20:30", "2024-01-01")),
-    *((word, word) for word in ("2024-01-01T00:00:00Z", ".", "+", "--", "1.2.3", "0x", "0b2", "1e", "e1", "=")),
-    ("010", 8),
-    ("08", 8.0),
-    ("0o10", 8),
-    ("0x1F", 31),
-    ("-0x10", -16),
-    ("0b101", 5),
-    ("1_000", 1000),
-    ("+5", 5),
-    ("1e3", 1000.0),
-    ("1.", 1.0),
-    (".5", 0.5),
-    ("-.5", -0.5),
-    ("18446744073709551615", 18446744073709551615),
-    ("18446744073709551616", 1.8446744073709552e19),
-    ("1e400", "1e400"),
+    *((word, row["value"]) for row in TABLE for word in row.get("words", ())),
+    *((word, word) for row in TABLE for word in row.get("same", ())),
     ("9" * 5000, "9" * 5000),
 ]
 

@@ -14,7 +14,7 @@ from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.decision import AllocationError
 from mooring.engine.core.pod import Container, ContainerKind, Pod
 from mooring.engine.core.quantity import Quantity
-from mooring.engine.devicemanager.allocation import allocate
+from mooring.engine.devicemanager.allocation import allocate, drop_stale
 from mooring.engine.devicemanager.state import Device, DeviceState, Preference, ReusableDevices
 
 GPU = "vendor.example/gpu"
@@ -49,6 +49,12 @@ def test_near_devices_come_first_then_those_elsewhere_then_those_without_informa
         state, _ = served(DeviceState({GPU: devices}), asking("c", count), affinity=NUMAMask(0b10))
         order.append(held(state, "c"))
     assert order == [{"c"}, {"c", "e"}, {"b", "c", "e"}, {"a", "b", "c", "e"}, {"a", "b", "c", "d", "e"}]
+
+
+def test_what_is_known_to_be_drawn_is_taken_of_equally_near_devices() -> None:
+    drawn = DeviceState({GPU: EIGHT}, drawn={"pod": {"c": {GPU: frozenset({"g7", "g2"})}}})
+    taken = [held(served(drawn, asking("c", 2), affinity=mask)[0], "c") for mask in (None, NUMAMask(0b1))]
+    assert taken == [{"g2", "g7"}, {"g0", "g2"}], "nearness comes first"
 
 
 def test_what_is_known_to_be_drawn_is_taken_of_what_an_init_container_leaves() -> None:
@@ -124,6 +130,15 @@ def test_apps_and_sidecars_never_share_a_device(
     lasting = [held(state, one.name) for one in containers if one.kind is not INIT]
     assert sum(map(len, lasting)) == len(set().union(*lasting))
     assert state.available(GPU) == {device.id for device in EIGHT} - state.held_by_pod("pod", GPU)
+
+
+def test_devices_of_pods_that_are_gone_come_back_and_others_stay() -> None:
+    state, _ = served(served(DeviceState({GPU: EIGHT}), asking("c", 3))[0], asking("c", 2), uid="other")
+    assert drop_stale(state, ["other"]).available(GPU) == {"g0", "g1", "g3", "g4", "g6", "g7"}
+
+
+def test_a_rule_that_nobody_has_declared_changes_nothing() -> None:
+    assert taken(rooted_gpus("aab", "001"), 1, Preference.PLUGIN) == {"g0"}
 
 
 def rooted_gpus(roots: str, nodes: str) -> tuple[Device, ...]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import mooring.engine.devicemanager.hints as engine
 from mooring.engine.core.bits import NUMAMask
-from mooring.engine.core.pod import Container, ContainerKind, Pod
+from mooring.engine.core.pod import Container, Pod
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.devicemanager.hints import container_hints, generate_hints, pod_hints
 from mooring.engine.devicemanager.state import Device, DeviceState, ReusableDevices
@@ -79,7 +79,6 @@ def touches(device: Device, mask: Nodes) -> bool:
 
 GPU = "vendor.example/gpu"
 NIC = "vendor.example/nic"
-APP, INIT, SIDECAR = ContainerKind.APP, ContainerKind.INIT, ContainerKind.SIDECAR
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +140,9 @@ def state_of(one: Situation, held: frozenset[str] = frozenset()) -> DeviceState:
     )
 
 
-def asking(name: str, count: int, kind: ContainerKind = APP, resource: str = GPU) -> Container:
+def asking(name: str, count: int, resource: str = GPU) -> Container:
     limits = {resource: Quantity.parse(str(count))}
-    return Container(name, kind, limits, limits)
+    return Container(name, requests=limits, limits=limits)
 
 
 @given(situations())
@@ -193,19 +192,8 @@ def test_what_all_containers_of_a_pod_hold_counts_in_pod_scope(one: Situation, d
     assert as_pairs(hints[GPU]) == expected
 
 
-# The rules one by one, above all those that no recording separates (spec: README.md section 5).
-
-
-def gpus(*places: int | None) -> tuple[Device, ...]:
-    return tuple(Device(f"g{n}", None if place is None else (place,)) for n, place in enumerate(places))
-
-
-def sets(*nodes: int) -> Nodes:
-    return frozenset(nodes)
-
-
 def test_limits_count_and_unregistered_resources_do_not() -> None:
     limits = {**asking("c", 1).limits, **asking("c", 3, resource=NIC).limits}
-    asked = Container("c", APP, {}, limits)
-    hints = container_hints(DeviceState({GPU: gpus(0)}), ReusableDevices(), [0], Pod("p", "p"), asked)
+    asked = Container("c", limits=limits)
+    hints = container_hints(DeviceState({GPU: (Device("g0", (0,)),)}), ReusableDevices(), [0], Pod("p", "p"), asked)
     assert hints == {GPU: Hints((NUMAMask(1),))}

@@ -104,23 +104,7 @@ def test_numactl_tells_nodes_memory_and_distances() -> None:
     assert [core.thread_ids for core in alone.info.topology[0].cores] == [(0,), (1,)]
 
 
-TOPOLOGY = """
-apiVersion: topology.node.k8s.io/v1alpha2
-kind: NodeResourceTopology
-metadata: {name: worker-1}
-zones:
-- name: node-0
-  type: Node
-  costs: [{name: node-0, value: 10}, {name: node-1, value: 21}]
-  resources:
-  - {name: cpu, capacity: "4", allocatable: "3", available: "2"}
-  - {name: memory, capacity: 8Gi}
-  - {name: hugepages-1Gi, capacity: 2Gi}
-- name: node-1
-  type: Node
-  costs: [{name: node-0, value: 21}, {name: node-1, value: 10}]
-  resources: [{name: cpu, capacity: "4"}, {name: memory, capacity: 8Gi}]
-"""
+TOPOLOGY = (Path(__file__).parent / "published-node.yaml").read_text(encoding="utf-8")
 
 
 def test_a_node_resource_topology_tells_amounts() -> None:

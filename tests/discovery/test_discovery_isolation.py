@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.discovery.trees import plain
 from tests.values import cases
 
 from mooring.engine.core.cpuset import CPUSet
@@ -53,49 +57,21 @@ def test_the_last_of_two_words_counts_and_words_behind_two_dashes_do_not() -> No
     assert words.misunderstood == ("rcu_nocbs=bad",)
 
 
-def test_interrupts_have_their_names_and_where_they_really_go() -> None:
-    facts = read(
-        {
-            "proc/interrupts": "   CPU0 CPU1\n  9:  1  2  IO-APIC 9-fasteoi acpi\n 24: 0 5  PCI-MSI 1-edge  eth0-rx\n",
-            "proc/irq/24/smp_affinity_list": "0-3\n",
-            "proc/irq/24/effective_affinity_list": "2\n",
-            "proc/irq/9/smp_affinity_list": "0-7\n",
-            "proc/irq/9/effective_affinity_list": "\n",
-            "proc/irq/10/smp_affinity_list": "what\n",
-            "proc/irq/default_smp_affinity": "0f\n",
-        }
-    )
-    assert facts.interrupts is not None
-    told = [(one.number, one.name, str(one.allowed), one.effective) for one in facts.interrupts]
-    assert told == [(9, "acpi", "0-7", None), (24, "eth0-rx", "0-3", cpus("2"))]
-    assert facts.new_interrupts == cpus("0-3")
+FACTS = yaml.safe_load((Path(__file__).parent / "isolation-in-files.yaml").read_text(encoding="utf-8"))
 
 
-def test_the_device_of_an_interrupt_is_told_by_its_chip_or_by_the_device_itself() -> None:
-    facts = read(
-        {
-            "proc/interrupts": "  CPU0\n 24: 1 PCI-MSIX-0000:00:02.0 1-edge eth0\n 25: 1 IO-APIC 9-edge acpi\n",
-            "proc/irq/24/smp_affinity_list": "0-3\n",
-            "proc/irq/25/smp_affinity_list": "0-3\n",
-            "proc/irq/26/smp_affinity_list": "\n",
-            "sys/bus/pci/devices/0000:00:05.0/msi_irqs/25": "msix\n",
-        }
-    )
-    assert facts.interrupts is not None
-    assert [(one.number, one.device) for one in facts.interrupts] == [(24, "0000:00:02.0"), (25, "0000:00:05.0")]
-
-
-def test_small_files_tell_as_much_as_the_table() -> None:
-    facts = read(
-        {
-            "proc/interrupts": "CPU0\n 24: 1 X 1-edge never\n",
-            "proc/irq/24/smp_affinity_list": "0-3\n",
-            "sys/kernel/irq/24/chip_name": "PCI-MSI-0000:00:02.0\n",
-            "sys/kernel/irq/24/actions": "eth0,eth1\n",
-        }
-    )
-    assert facts.interrupts is not None
-    assert [(one.name, one.device) for one in facts.interrupts] == [("eth0,eth1", "0000:00:02.0")]
+@pytest.mark.parametrize("case", FACTS, ids=lambda case: str(case["name"]))
+def test_facts_are_read_from_files(case: dict[str, Any]) -> None:
+    facts = read(case["files"])
+    interrupts = {one.number: one for one in facts.interrupts or ()}
+    if "interrupts" in case:
+        assert list(interrupts) == list(case["interrupts"])
+    for number, told in case.get("interrupts", {}).items():
+        assert {member: plain(getattr(interrupts[number], member)) for member in told} == told
+    for member in case.keys() & {"new_interrupts", "spared"}:
+        assert plain(getattr(facts, member)) == case[member]
+    groups = [[one.path.rpartition("/")[2], str(one.cpus), one.pod] for one in facts.groups or ()]
+    assert groups == case.get("groups", [])
 
 
 @pytest.mark.parametrize(
@@ -103,64 +79,6 @@ def test_small_files_tell_as_much_as_the_table() -> None:
 )
 def test_services_start_where_the_files_of_systemd_say(files: dict[str, str], found: str | None, name: str) -> None:
     assert read(files).services == (None if found is None else cpus(found)), name
-
-
-@pytest.mark.parametrize(
-    ("files", "spared"),
-    [
-        pytest.param({}, "", id="not told"),
-        pytest.param({"proc/cmdline": "isolcpus=2-3 nohz_full=3-4"}, "2-4", id="by the kernel"),
-        pytest.param(
-            {
-                "etc/default/irqbalance": '#IRQBALANCE_BANNED_CPULIST=0\nIRQBALANCE_BANNED_CPULIST="4-7"\n',
-                "proc/cmdline": "isolcpus=2-3",
-            },
-            "4-7",
-            id="by a list",
-        ),
-        pytest.param({"etc/sysconfig/irqbalance": "IRQBALANCE_BANNED_CPUS=000000f0\n"}, "4-7", id="by a mask"),
-    ],
-)
-def test_irqbalance_leaves_cpus_alone_while_it_runs(files: dict[str, str], spared: str) -> None:
-    assert read({**files, "proc/77/comm": "irqbalance\n"}).spared == cpus(spared)
-    assert read(files).spared is None
-
-
-def test_groups_of_version_2_follow_their_parents_and_count_with_processes_only() -> None:
-    pod = f"sys/fs/cgroup/kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice"
-    facts = read(
-        {
-            "sys/fs/cgroup/cgroup.controllers": "cpuset cpu\n",
-            "sys/fs/cgroup/system.slice/cpuset.cpus.effective": "0-7\n",
-            "sys/fs/cgroup/system.slice/cgroup.procs": "",
-            "sys/fs/cgroup/system.slice/ssh.service/cgroup.procs": "12\n",
-            f"{pod}/cpuset.cpus.effective": "0-7\n",
-            f"{pod}/cgroup.procs": "",
-            f"{pod}/cri-containerd-abc.scope/cpuset.cpus.effective": "2-3\n",
-            f"{pod}/cri-containerd-abc.scope/cgroup.procs": "99\n",
-        }
-    )
-    assert facts.groups is not None
-    assert [(group.path.rpartition("/")[2], str(group.cpus), group.pod) for group in facts.groups] == [
-        ("cri-containerd-abc.scope", "2-3", UID),
-        ("ssh.service", "0-7", ""),
-    ]
-
-
-def test_groups_of_version_1() -> None:
-    facts = read(
-        {
-            "sys/fs/cgroup/cpuset/cpuset.cpus": "0-7\n",
-            f"sys/fs/cgroup/cpuset/kubepods/pod{UID}/abc/cpuset.effective_cpus": "4\n",
-            f"sys/fs/cgroup/cpuset/kubepods/pod{UID}/abc/cpuset.cpus": "4\n",
-        }
-    )
-    assert facts.groups is not None
-    assert [(group.path.rpartition("/")[2], str(group.cpus), group.pod) for group in facts.groups] == [
-        ("kubepods", "0-7", ""),
-        (f"pod{UID}", "0-7", UID),
-        ("abc", "4", UID),
-    ]
 
 
 @pytest.mark.parametrize(

@@ -104,18 +104,11 @@ def test_the_only_machine_of_a_file_needs_no_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "name", "error"),
-    [
-        (b'{"name": "a"}\n{"name": "b"}', "c", "x.jsonl: holds no machine 'c'; write x.jsonl#NAME with one of: a, b"),
-        (b'{"name": "a"}\n{"name": "b"}', "", "x.jsonl: holds 2 machines; write x.jsonl#NAME with one of: a, b"),
-        (b'{"name": "a"}\n{"name": ', "b", "x.jsonl:2:10: not valid JSON: "),
-        (b'{"name": "a"}', "a", "x.jsonl:1: num_cores: is missing"),
-        (b"", "a", "x.jsonl: holds no machine 'a'; is it the right file?"),
-    ],
+    ("text", "name", "error"), cases(__file__, "refused-machine-lines.yaml", "text", "name", "says")
 )
-def test_a_file_without_the_machine_says_which_it_has(data: bytes, name: str, error: str) -> None:
+def test_a_file_without_the_machine_says_which_it_has(text: str, name: str, error: str) -> None:
     with pytest.raises(InputError) as caught:
-        parse_machine_lines(data, "x.jsonl", name)
+        parse_machine_lines(text.encode(), "x.jsonl", name)
     assert str(caught.value).startswith(error)
 
 

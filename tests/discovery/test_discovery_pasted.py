@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.values import cases
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
@@ -42,25 +43,9 @@ def test_nodes_and_cores_are_read_or_follow_from_the_numbers(name: str) -> None:
     assert machine.info.num_sockets == 2
 
 
-@pytest.mark.parametrize(
-    ("name", "assumed"),
-    [
-        ("lscpu", ("threads numbered as Linux does", "4Gi of memory for each CPU", "distances 10 and 20")),
-        (
-            "counts-alone",
-            (
-                "CPUs of the NUMA nodes in the order of their cores",
-                "threads numbered as Linux does",
-                "4Gi of memory for each CPU",
-                "distances 10 and 20",
-            ),
-        ),
-        ("numactl-wrapped", ("2 threads a core, as the runs of CPU numbers suggest", "every NUMA node is a socket")),
-        ("lstopo-of-hwloc-2", ("distances 10 and 20",)),
-    ],
-)
-def test_what_is_assumed_is_listed(name: str, assumed: tuple[str, ...]) -> None:
-    assert read(PASTED[name]).origin.assumed == assumed
+@pytest.mark.parametrize(("assumed", "name"), cases(__file__, "assumed-of-pasted.yaml", "assumed", "name"))
+def test_what_is_assumed_is_listed(assumed: list[str], name: str) -> None:
+    assert list(read(PASTED[name]).origin.assumed) == assumed
 
 
 def test_clusters_of_an_arm_machine_without_sockets_are_its_sockets() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tests.values import not_none
 
-from mooring.engine.core.machine import Hardware, Machine
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.machine import Hardware, HardwarePages, Machine
 from mooring.inputs.machines.archive import ArchiveTree
 from mooring.inputs.machines.loader import machine_of
 
@@ -32,3 +33,12 @@ def per_cpu(name: str, *values: int | str | None) -> Files:
 def cores(count: int) -> Files:
     """Return the files of cores with one thread."""
     return per_cpu("topology/core_cpus", *(f"{1 << cpu:x}" for cpu in range(count)))
+
+
+def plain(value: object) -> object:
+    """Return a value as a table writes it."""
+    if isinstance(value, HardwarePages):
+        return [value.size_bytes, value.count]
+    if isinstance(value, tuple):
+        return [plain(one) for one in value]
+    return str(value) if isinstance(value, CPUSet) else value

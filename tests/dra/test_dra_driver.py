@@ -30,7 +30,6 @@ from mooring.cluster.dra.plugin import (
 from mooring.service import messages
 from mooring.service.apiserver import ClusterError
 from mooring.service.logs import Log
-from mooring.service.messages import ShareMessage
 
 DRIVER, NODE = "cpu.example", "edge-7"
 
@@ -444,17 +443,6 @@ def test_a_driver_whose_fields_the_api_server_drops_says_so_until_they_are_kept(
         place.objects.has_gates = True
         kubelet.reconcile(40)
         kubelet.reconcile(1)
-
-
-def test_a_claim_that_is_gone_from_the_cluster_is_given_back(place: ClaimNode) -> None:
-    agent = ClaimsClient(place.agent_socket)
-    share = ShareMessage(request="r", device="numa1", count=2, within="4-7")
-    for name in ("gone", "there"):
-        agent.prepare(f"uid-{name}", "default", name, [share], [])
-    place.objects.add("there", result("numa1", 2))
-    with place.driver() as kubelet:
-        kubelet.reconcile()
-        assert [*place.claims()] == ["there"]
 
 
 def immediate(place: ClaimNode, name: str, count: int, **more: Any) -> dict[str, Any]:

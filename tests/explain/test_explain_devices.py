@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.explain.situations import TWO_NODES, planned, pod, policy, simple, told, with_memory
 from tests.plans import started_plan
+from tests.values import cases
 
 import mooring.explanations.codes as reason
 from mooring.answers.base.plan import Question, make_plan
@@ -21,7 +24,6 @@ from mooring.engine.core.pod import Container, ContainerKind, Pod
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.devicemanager.state import Device
 from mooring.explanations.codes import all_codes, is_code, page
-from mooring.explanations.story import Story
 from mooring.inputs.machines.compact import parse_compact
 from mooring.views.decision import SIGNS, Mark, decision_view
 from mooring.views.svg.decision import decision_svg
@@ -41,59 +43,25 @@ def container(name: str, gpus: int, nics: int = 0, kind: ContainerKind = Contain
     return Container(name, kind, quantities, quantities)
 
 
-def gpus(name: str, count: int) -> Pod:
-    return pod(name, container("app", count))
-
-
-def devices(gpu_nodes: tuple[int, ...], nic_nodes: tuple[int, ...] = ()) -> dict[str, tuple[Device, ...]]:
+def devices(gpu_nodes: Sequence[int], nic_nodes: Sequence[int]) -> dict[str, tuple[Device, ...]]:
     found = {GPU: tuple(Device(f"gpu-{number}", (node,)) for number, node in enumerate(gpu_nodes))}
     return found | {NIC: tuple(Device(f"nic-{number}", (node,)) for number, node in enumerate(nic_nodes))}
 
 
-def story(pods: list[Pod], gpu_nodes: tuple[int, ...], nic_nodes: tuple[int, ...] = ()) -> Story:
-    return told(planned(SINGLE, pods, devices=devices(gpu_nodes, nic_nodes)))
-
-
 @pytest.mark.parametrize(
-    ("pods", "nodes", "code", "said", "removes"),
-    [
-        ([gpus("train", 2)], [(0, 1)], "MOOR-133", "needs 2 {} on one NUMA node; each node has 1.", ""),
-        (
-            [gpus("one", 1), gpus("train", 2)],
-            [(0, 0, 1)],
-            "MOOR-132",
-            "needs 2 {} on one NUMA node; each node has 1 free (of 2 on NUMA node 0, 1 on NUMA node 1).",
-            "Remove a pod that holds some",
-        ),
-        ([gpus("one", 1), gpus("train", 3)], [(0, 1)], "MOOR-131", "requests 3 {}, but the node has 2.", ""),
-        (
-            [pod("tied", container("warm", 1, kind=ContainerKind.INIT), container("app", 2))],
-            [(0, 1, 1)],
-            "MOOR-134",
-            (
-                "needs 2 {}, and the kubelet keeps it on NUMA node 0, where init container warm got its devices; "
-                "including those, 1 is available there."
-            ),
-            "",
-        ),
-        (
-            [pod("far", container("app", 2, 1))],
-            [(0, 1, 1), (0,)],
-            "MOOR-135",
-            (
-                "needs 2 {} and 1 NIC (vendor.example/nic) on one NUMA node; no NUMA node has both "
-                "(vendor.example/gpu: 2 on NUMA node 1, 1 on NUMA node 0; vendor.example/nic: 1 on NUMA node 0)."
-            ),
-            "",
-        ),
-    ],
-    ids=["a node has fewer", "a node has fewer free", "the machine has fewer", "an init container ties", "far apart"],
+    ("pods", "gpus", "nics", "code", "said", "removes", "name"),
+    cases(__file__, "shortages-of-devices.yaml", "pods", "gpus", "nics", "code", "says", "removes", "name"),
 )
 def test_a_shortage_of_devices_has_its_code_sentence_and_advice(
-    pods: list[Pod], nodes: list[tuple[int, ...]], code: str, said: str, removes: str
+    pods: dict[str, list[Any]], gpus: list[int], nics: list[int], code: str, said: str, removes: str, name: str
 ) -> None:
-    why = story(pods, *nodes).why
-    assert (why.code, why.sentence) == (code, f"Container app {said.format('GPUs (vendor.example/gpu)')}")
+    kinds = {False: ContainerKind.APP, True: ContainerKind.INIT}
+    asked = [
+        pod(called, *(container(one, gpu, nic, kinds[is_init]) for one, gpu, nic, is_init in held))
+        for called, held in pods.items()
+    ]
+    why = told(planned(SINGLE, asked, devices=devices(gpus, nics))).why
+    assert (why.code, why.sentence) == (code, said.replace("GPUS", "GPUs (vendor.example/gpu)")), name
     assert why.remedy.startswith(removes)
     assert ("remove a pod" in why.remedy.lower()) == bool(removes)
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from itertools import islice
+from pathlib import Path
 from types import FrameType
 
 import pytest
@@ -146,25 +147,7 @@ def test_no_larger_set_is_preferred(data: st.DataObject, count: int) -> None:
 # Advice about kubelets that do not start: for every recorded text that can be mended, and with nothing left open.
 
 
-WITHOUT_ADVICE = (
-    "unknown policy",  # the text says all there is
-    "is not available for platform",
-    "must be one of",
-    "unrecognized feature gate",
-    "cannot set feature gate",
-    "but depends on features that are disabled",
-    "unable to convert policy option to integer",
-    "the minimum value of",
-    "unable to parse reservedSystemCPUs",
-    "eviction percentage threshold",
-    "eviction threshold",
-    "failed to parse quantity",
-    "quantities must match the regular expression",
-    "cannot be negative",
-    "duplicate value for NUMA node",
-    "is not supported, only [memory hugepages-<HugePageSize>] is accepted",
-    "reserved memory may not be zero",
-)
+WITHOUT_ADVICE = Path(__file__).with_name("speaking-refusals.txt").read_text(encoding="utf-8").splitlines()
 """Texts that say themselves what is wrong with one field."""
 
 FILES = (

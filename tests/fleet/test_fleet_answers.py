@@ -57,10 +57,9 @@ def test_the_extender_leaves_out_the_node_that_would_refuse(tmp_path: Path) -> N
     assert sum(found["filtered"].values()) == 3
 
 
-def test_a_pod_that_waits_gets_the_node_that_another_leaves(tmp_path: Path) -> None:
-    found = simulated(tmp_path, [group("g")], [arrival("a", "4", runs=50), arrival("o", "3"), arrival("b", "4", 10)])
-    waited = {one["name"]: one["admitted"] - one["created"] for one in found["records"]}
-    assert waited == {"default/a": 0.0, "default/o": 0.0, "default/b": 40.0}
+def test_a_pod_that_waits_gets_the_node_that_a_deleted_one_leaves(tmp_path: Path) -> None:
+    found = simulated(tmp_path, [group("a")], [arrival("a", "4", leaves=50), arrival("o", "3"), arrival("b", "4", 10)])
+    assert [one["admitted"] for one in found["records"]] == [0.0, 0.0, 50.0]
 
 
 def test_figures_are_the_same_in_this_process_and_in_others(tmp_path: Path) -> None:
@@ -530,13 +529,6 @@ def test_a_stateful_set_creates_a_pod_when_those_before_it_run(tmp_path: Path) -
     assert {name.partition("~")[0] for name, _ in created(refused)} == {"default/db-5"}
 
 
-def test_a_job_runs_so_many_pods_side_by_side_until_all_have_ended(tmp_path: Path) -> None:
-    job = workload("Job", "j", "1", runs=10, completions=5, parallelism=2)
-    found = simulated(tmp_path, [group("a")], [job])
-    assert [at for _, at in created(found)] == [0.0, 0.0, 10.0, 10.0, 20.0]
-    assert (found["pods"]["ran"], found["failedJobs"]) == (5, [])
-
-
 def test_a_job_waits_longer_after_each_failure_and_gives_up(tmp_path: Path) -> None:
     found = simulated(tmp_path, [group("a")], [workload("Job", "j", SIX, backoffLimit=3)])
     assert created(found) == [
@@ -549,15 +541,6 @@ def test_a_job_that_gives_up_deletes_the_pods_that_run(tmp_path: Path) -> None:
     job = workload("Job", "j", SIX, runs=1000, completions=3, parallelism=3, backoffLimit=0)
     found = simulated(tmp_path, [group("a"), group("b", policy="best-effort")], [job])
     assert (found["pods"]["runs"], found["failedJobs"]) == (0, ["default/j"])
-
-
-def test_evicted_pods_of_a_deployment_come_back_elsewhere(tmp_path: Path) -> None:
-    drained = {"at": 50, "do": "drain", "nodes": ["a-0"]}
-    web = workload("Deployment", "web", "2", replicas=2)
-    found = simulated(tmp_path, [group("a", 2)], [web], events=[drained])
-    assert sorted((one["fate"], one["node"]) for one in found["records"]) == [
-        ("evicted", "a-0"), ("runs", "a-1"), ("runs", "a-1")
-    ]  # fmt: skip
 
 
 def test_a_deployment_that_is_deleted_takes_its_pods_with_it(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from tests.fleet.live_clusters import ALIGNED, MACHINE, live, node, objects, pod
-from tests.values import refusal
 
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.errors import InputError
@@ -146,27 +145,34 @@ def test_a_live_node_has_the_features_that_it_declares() -> None:
     assert [one.declared for one in live(node("n0")).cluster.groups] == [set()]
 
 
-def test_two_nodes_of_one_name_are_refused() -> None:
-    assert "node n0: is there twice" in refusal(live, node("n0"), node("n0"))
+def owing(part: str) -> dict[str, Any]:
+    wrong = node("n0")
+    wrong["status"][part]["pods"] = "-5"
+    return wrong
 
 
-def test_two_pods_of_one_name_are_refused() -> None:
-    assert "pod default/p0: is there twice; give the pods of one cluster" in refusal(
-        live, node("n0"), node("n1"), pod("p0", "n0", "1"), pod("p0", "n1", "1")
-    )
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ([node("n0"), node("n0")], "node n0: is there twice"),
+        (
+            [node("n0"), pod("p0", "n0", "1"), pod("p0", "", "1")],
+            "pod default/p0: is there twice; give the pods",
+        ),
+        ([owing("allocatable")], r"cluster.json: node n0: allocatable\.pods: must not be negative, but is -5"),
+        ([owing("capacity")], r"cluster.json: node n0: capacity\.pods: must not be negative, but is -5"),
+        ([node("n0"), pod("p0", "n0", "1", containers=[{}])], r"cluster.json: pod p0: .*name: must not be empty"),
+        ([pod("p0", "n0", "1")], "has no Node object"),
+    ],
+)
+def test_objects_of_no_cluster_are_refused_with_their_place(found: list[dict[str, Any]], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        live(*found)
 
 
 def test_a_pod_that_has_ended_leaves_its_name() -> None:
     ended = {**pod("p0", "n0", "1"), "status": {"phase": "Succeeded"}}
     assert [one.name for one in live(node("n0"), ended, pod("p0", "n0", "1")).pods["n0"]] == ["default/p0"]
-
-
-@pytest.mark.parametrize("part", ["allocatable", "capacity"])
-def test_negative_amounts_of_a_node_are_refused(part: str) -> None:
-    wrong = node("n0")
-    wrong["status"][part]["pods"] = "-5"
-    with pytest.raises(InputError, match=rf"cluster.json: node n0: {part}\.pods: must not be negative, but is -5"):
-        live(wrong)
 
 
 def test_pods_on_nodes_that_are_not_listed_are_counted() -> None:
@@ -176,22 +182,11 @@ def test_pods_on_nodes_that_are_not_listed_are_counted() -> None:
     assert f"{own}: admitted in the order of its start" in findings
 
 
-def test_a_pod_that_is_not_valid_is_named() -> None:
-    wrong = pod("p0", "n0", "1")
-    wrong["spec"]["containers"][0]["name"] = ""
-    with pytest.raises(InputError, match=r"cluster.json: pod p0: .*name: must not be empty"):
-        live(node("n0"), wrong)
-
-
 def test_a_node_without_allocatable_offers_what_its_kubelet_would() -> None:
     bare = node("n0")
     bare["status"] = {}
     [now] = live(bare).cluster.now.values()
     assert (now.offers["cpu"], now.offers["pods"]) == (7000, 110)
-
-
-def test_documents_without_a_node_are_refused() -> None:
-    assert "has no Node object" in refusal(objects, pod("p0", "n0", "1"))
 
 
 def test_kubectls_list_on_standard_input_is_a_cluster() -> None:

@@ -6,6 +6,7 @@ import json
 import zlib
 from base64 import b64decode, b64encode
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -30,6 +31,10 @@ from mooring.published.objects import NodeFacts, NodeState, PodKey, state_docume
 from mooring.published.restored import kind_of, restored
 
 NAME = "API server"
+
+
+def _read(name: str) -> Any:
+    return yaml.safe_load((Path(__file__).parent / name).read_text(encoding="utf-8"))
 
 
 class _Metadata(msgspec.Struct):
@@ -58,21 +63,9 @@ def claim(data: bytes) -> object:
     )
 
 
-_CLAIM = """
-metadata: {name: c, namespace: default, uid: u, annotations: {mooring/allocate: immediate, mooring/node: node-1}}
-status:
-  allocation:
-    devices:
-      results:
-      - {request: r, driver: cpu.mooring, pool: node-1, device: cpu0, consumedCapacity: {dra.cpu/cpu: "2"}, shareID: s}
-      config: [{opaque: {driver: other, parameters: {}}}]
-  reservedFor: [{resource: pods, name: p, uid: p1}]
-"""
-
-
 def claim_seeds() -> list[bytes]:
     """Return one with every field that is read."""
-    return [json.dumps(yaml.safe_load(_CLAIM)).encode()]
+    return [json.dumps(_read("api-claim.yaml")).encode()]
 
 
 def pod(data: bytes) -> object:
@@ -92,28 +85,7 @@ def pod(data: bytes) -> object:
     return found
 
 
-_POD = yaml.safe_load(
-    """
-metadata:
-  name: p
-  namespace: default
-  uid: u
-  annotations: {mooring/assigned: "true", kubernetes.io/config.mirror: m}
-spec:
-  nodeName: node-1
-  containers:
-  - {name: a, resources: {requests: {cpu: "2", memory: 1Gi}, limits: {cpu: "2", memory: 1Gi}}}
-  initContainers: [{name: i, restartPolicy: Always, resources: {requests: {cpu: 100m}}}]
-  overhead: {cpu: 10m}
-  resources: {requests: {cpu: "3"}, limits: {cpu: "3", memory: 2Gi}}
-status:
-  phase: Running
-  qosClass: Guaranteed
-  containerStatuses:
-  - {name: a, allocatedResources: {cpu: "1"}, resources: {limits: {cpu: "1", memory: 1Gi}}}
-  allocatedResources: {cpu: "3"}
-"""
-)
+_POD = _read("api-pod.yaml")
 
 
 def pod_seeds() -> list[bytes]:

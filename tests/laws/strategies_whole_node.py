@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mooring.engine.core.config import KubeletConfig, ReservedMemory
 from mooring.engine.core.machineinfo import Core, HugePages, MachineInfo, NUMANode
-from mooring.engine.core.pod import Container, ContainerKind, Pod, PodResources, QoS
+from mooring.engine.core.pod import Container, ContainerKind, Pod, PodResources, QoS, needed_at_once
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.devicemanager.state import Device
 
@@ -152,18 +152,8 @@ def _sharing(container: Container) -> Container:
 
 def peak_of(made: tuple[Container, ...]) -> Amounts:
     """Return what the containers need at once: the API server refuses a pod that asks for less."""
-    sidecars, peak, apps = Amounts(), Amounts(), Amounts()
-    for container in made:
-        for name, amount in container.requests.items():
-            if "/" in name:
-                continue
-            size = amount.units
-            if container.kind is SIDECAR:
-                sidecars[name] = sidecars.get(name, 0) + size
-            elif container.kind is INIT:
-                peak[name] = max(peak.get(name, 0), sidecars.get(name, 0) + size)
-            else:
-                apps[name] = apps.get(name, 0) + size
-    return {
-        name: max(peak.get(name, 0), apps.get(name, 0) + sidecars.get(name, 0)) for name in {*sidecars, *peak, *apps}
-    }
+
+    def asked(container: Container) -> Amounts:
+        return {name: amount.units for name, amount in container.requests.items() if "/" not in name}
+
+    return needed_at_once(Pod("", "", containers=made), asked, int)

@@ -24,21 +24,7 @@ def names(path: Path, **more: Any) -> list[str]:
     return [pod.name for pod in pods_of(load_documents(path), **more)]
 
 
-EXPECTED = {
-    "volcano-job.yaml": {"mpi-mpimaster": 1, "mpi-mpiworker": 2},
-    "jobset.yaml": {"paralleljobs-workers": 4, "paralleljobs-driver": 1},
-    "leaderworkerset.yaml": {"vllm-leader": 2, "vllm-worker": 6},
-    "leaderworkerset-one-template.yaml": {"group-worker": 8},
-    "raycluster.yaml": {"raycluster-head": 1, "raycluster-small-group": 3, "raycluster-tpu": 8},
-    "rayjob.yaml": {"sample-head": 1, "sample-cpu": 2, "sample-submitter": 1},
-    "mpijob.yaml": {"pi-launcher": 1, "pi-worker": 2},
-    "pytorchjob.yaml": {"simple-master": 1, "simple-worker": 3},
-    "kueue-workload.yaml": {"sample-main": 3},
-    "kueue-job.yaml": {"sample-job-0": 3},
-    "rollout.yaml": {"rollouts-demo": 5},
-    "appwrapper.yaml": {"inner": 2, "wrapped-worker": 1},
-    "elasticsearch.yaml": {"logs-hot": 3},
-}
+EXPECTED = yaml.safe_load(FILES.with_name("pods-of-workloads.yaml").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("file", EXPECTED)
@@ -161,17 +147,9 @@ def test_a_spark_application_is_the_pods_that_spark_makes(case: dict[str, Any], 
     assert found == {f"pi-{role}-0": case[role] for role in ("driver", "executor")}
 
 
-@pytest.mark.parametrize(
-    ("spec", "executors"),
-    [
-        ("  executor: {instances: 3}\n", 3),
-        ("  sparkConf: {spark.executor.instances: '2'}\n", 2),
-        ("  dynamicAllocation: {enabled: true, minExecutors: 2, initialExecutors: 4, maxExecutors: 9}\n", 4),
-        ("  sparkConf: {spark.dynamicAllocation.enabled: 'true', spark.dynamicAllocation.minExecutors: '2'}\n", 2),
-    ],
-)
-def test_executors_are_those_at_the_start(spec: str, executors: int, tmp_path: Path) -> None:
-    assert len(spark(tmp_path, spec)) == 1 + executors
+@pytest.mark.parametrize(("executors", "spec"), cases(__file__, "spark-executors.yaml", "executors", "spec"))
+def test_executors_are_those_at_the_start(executors: int, spec: str, tmp_path: Path) -> None:
+    assert len(spark(tmp_path, f"  {spec}\n")) == 1 + executors
 
 
 def test_sidecars_gpus_and_templates_of_spark_count(tmp_path: Path) -> None:

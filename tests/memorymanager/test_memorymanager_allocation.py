@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,9 +23,11 @@ from tests.memorymanager.small_memory import (
     pod,
     reserved,
     served,
+    served_one,
     static,
 )
 
+import mooring.engine.memorymanager.static as engine
 from mooring.engine.core.decision import AllocationError
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.pod import Container
@@ -34,6 +38,7 @@ from mooring.engine.memorymanager.static import allocate, remove
 from mooring.engine.topologymanager.hints import Hint
 
 TWO = static(empty_nodes(8, 8))
+FIXED = "exact-mask-reuse"
 
 
 def test_a_type_that_a_node_of_the_affinity_does_not_list_crashes_the_kubelet() -> None:
@@ -47,7 +52,49 @@ def test_a_type_that_a_node_of_the_affinity_does_not_list_crashes_the_kubelet() 
             served(policy, pod(asked), hint)
 
 
+def test_lists_without_blocks_and_blocks_of_no_bytes_count() -> None:
+    state = replace(fresh(TWO), assignments={"pod": {"c": ()}})
+    assert served(TWO, pod(container("c", 5)), on(0), state=state)[0] is state
+    state, _ = served(TWO, pod(container("c", 0)), on(1))
+    assert (state.assignments, counts(state)) == ({"pod": {"c": (block([1], 0),)}}, [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("pages", "hint", "text"),
+    [
+        (2, Hint(None, preferred=True), engine.NO_PREFERRED_DEFAULT),
+        (9, ANYWHERE, engine.NO_DEFAULT),
+        (5, on(1), engine.NO_EXTENSION),
+        (6, on(0, preferred=False), engine.NO_EXTENSION),
+    ],
+)
+def test_a_default_or_an_extension_is_looked_for_among_the_hints_for_memory(pages: int, hint: Hint, text: str) -> None:
+    """Huge pages without memory have neither (v1.33, memorymanager policy_static.go, getDefaultHint)."""
+    policy, whole = static(empty_nodes(8, 8, M2=(4, 4))), pod(container("c", None, M2=pages))
+    assert allocate(policy, fresh(policy), ReusableMemory(), whole, whole.containers[0], hint) == AllocationError(text)
+
+
+def test_huge_pages_without_memory_and_without_a_hint_crash_the_kubelet() -> None:
+    with pytest.raises(KubeletCrashError, match="requests huge pages and no memory"):
+        served(static(empty_nodes(8, 8, M2=(4, 4))), pod(container("c", None, M2=2)), ANYWHERE)
+
+
 # Init containers.
+
+
+def test_blocks_of_later_init_containers_are_not_shrunk() -> None:
+    whole = pod(container("i", 3, INIT), container("j", 2, INIT), container("a", 4))
+    state = replace(fresh(TWO), assignments={"pod": {"j": (block([0], 2),)}})
+    assert served_one(TWO, state, whole, "i", on(0)).assignments["pod"] == {
+        "j": (block([0], 2),),
+        "i": (block([0], 3),),
+    }
+
+
+def test_a_set_beside_the_init_containers_takes_nothing_over() -> None:
+    policy = static(empty_nodes(8, 8), FIXED)
+    state, _ = served(policy, pod(container("i", 6, INIT), container("a", 4)), on(0), on(1))
+    assert state.assignments["pod"] == {"i": (block([0], 6),), "a": (block([1], 4),)}
 
 
 def test_what_is_left_counts_for_hints_and_so_leads_to_an_extension_to_the_same_node() -> None:
@@ -58,6 +105,12 @@ def test_what_is_left_counts_for_hints_and_so_leads_to_an_extension_to_the_same_
 
 
 # Removal.
+
+
+def test_release_goes_node_by_node_in_the_order_of_the_block() -> None:
+    nodes = charge(empty_nodes(8, 8), (0, 1), "memory", 13)
+    left = release(nodes, (block([1, 0], 7),))
+    assert [node.memory["memory"].reserved for node in left.values()] == [6, 0]
 
 
 def test_removal_gives_back_and_forgets_the_pod_with_its_last_container() -> None:
@@ -98,9 +151,6 @@ def test_charging_and_releasing_in_any_order_leads_back(
     if same_nodes:
         assert nodes == empty
     assert [node.assignments for node in nodes.values()] == [0] * len(memory)
-
-
-FIXED = "exact-mask-reuse"
 
 
 def test_the_init_containers_assignment_ends_with_it_and_the_group_stays() -> None:

@@ -273,6 +273,8 @@ def test_blocks_that_do_not_fit_are_no_opinion_in_the_kubelet_and_impossible_oth
 @pytest.mark.parametrize("node", [-1, 64, 10**12])
 def test_a_node_without_room_in_the_masks_is_no_opinion(node: int) -> None:
     assert of_container(POLICY, pod(container("c", 5)), holding(c=(block([node], 5),))) is None
+    highest = {"memory": Hints((NUMAMask(1 << 63),))}
+    assert of_container(POLICY, pod(container("c", 5)), holding(c=(block([63], 5),))) == highest
 
 
 def test_a_block_without_nodes_is_a_hint_that_meets_no_other() -> None:
@@ -289,6 +291,12 @@ def test_an_init_container_that_was_taken_over_from_still_fits() -> None:
     both = pod(container("c", 5, INIT, M2=2))
     mixed = holding(c=(block([0], 4), block([0], 3, HUGE)))
     assert of_container(SANE, both, mixed) == {"memory": IMPOSSIBLE, HUGE: IMPOSSIBLE}
+
+
+def test_in_pod_scope_the_kubelet_looks_at_the_first_holder_only() -> None:
+    whole = pod(container("a", 5), container("b", 7))
+    assert of_pod(POLICY, whole, holding(a=(block([0], 5),), b=(block([0], 7),))) is None
+    assert of_pod(POLICY, whole, holding(a=(block([0], 12),), b=(block([1], 99),))) == {"memory": ON_ZERO}
 
 
 def test_in_pod_scope_every_container_is_held_against_itself_when_the_defect_is_fixed() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.faults import text_of
@@ -12,6 +13,7 @@ from tests.memorymanager.small_memory import (
     BOTH,
     HUGE,
     INIT,
+    SIDECAR,
     block,
     container,
     empty_nodes,
@@ -24,18 +26,22 @@ from tests.memorymanager.small_memory import (
     served_one,
     static,
 )
+from tests.values import cases
 
 import mooring.engine.memorymanager.hints as policy_hints
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.config import ReservedMemory
 from mooring.engine.core.decision import AllocationError
 from mooring.engine.core.machineinfo import MachineInfo, NUMANode
-from mooring.engine.core.pod import Container, ContainerKind, Pod
+from mooring.engine.core.pod import Container, ContainerKind, Pod, PodLevelGates
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.memorymanager.facts import MemoryHintsAsked, MemoryPinningFailed, MemoryPinningRequested
 from mooring.engine.memorymanager.policy import (
+    NOT_INT64,
     MemoryPolicy,
+    container_requests,
     default_machine_state,
+    pod_requests,
     reserved_table,
     wrapped_nodes,
 )
@@ -47,6 +53,7 @@ from mooring.engine.topologymanager.hints import Hint, Hints
 NODES = empty_nodes(20, 20, M2=(9, 9))
 POLICY = static(NODES, gates=BOTH)
 SANE = static(NODES, "pod-restart", gates=BOTH)
+OFF = PodLevelGates()
 
 
 def shared(name: str, kind: ContainerKind = APP) -> Container:
@@ -170,6 +177,23 @@ def test_in_container_scope_a_pod_with_blocks_of_its_own_is_not_charged_again() 
     assert start(POLICY, again) == DIFFERENT
 
 
+@pytest.mark.parametrize("text", ["0.5", "100m", "1e30", "9223372036854775808"])
+def test_what_is_no_whole_number_of_64_bits_is_an_error(text: str) -> None:
+    asked = container("c", text)
+    assert container_requests(pod(asked), asked, OFF) == pod_requests(pod(asked), OFF) == NOT_INT64
+
+
+def test_a_container_of_a_managed_pod_asks_only_when_requests_equal_limits() -> None:
+    shares = replace(container("shared", 3), limits={})
+    whole = pod_level(shares, memory=10)
+    assert [container_requests(whole, shares, gates) for gates in (BOTH, OFF)] == [{}, {"memory": 3}]
+
+
+def test_sums_of_a_pods_requests_wrap_around() -> None:
+    whole = pod(container("s", "9E", SIDECAR), container("a", "9E"), container("b", "9E"))
+    assert pod_requests(whole, OFF) == {"memory": 27 * 10**18 - 2**64}
+
+
 def machine(*nodes: NUMANode) -> MachineInfo:
     return MachineInfo(1, 1, sum(node.memory for node in nodes), nodes)
 
@@ -194,30 +218,11 @@ def test_a_node_may_be_named_without_ordinary_memory() -> None:
     assert reserve(entries[1], node="0") == "[memorymanager] you should specify the system reserved memory"
 
 
-def not_equal(configured: str, resource: str, expected: str) -> str:
-    return (
-        f'the total amount "{configured}" of type "{resource}" is not equal to the value "{expected}" '
-        "determined by Node Allocatable feature"
-    )
-
-
 @pytest.mark.parametrize(
-    ("entries", "node", "text"),
-    [
-        (
-            [ReservedMemory(2, {"memory": "1"})],
-            "100",
-            "the reserved memory configuration references a NUMA node 2 that does not exist on this machine",
-        ),
-        ([ReservedMemory(0, {"memory": "60"})], "100", not_equal("60", "memory", "100")),
-        ([ReservedMemory(0, {HUGE: "2Mi", "memory": "100"})], "100", not_equal("2Mi", "hugepages-2Mi", "0")),
-        ([], "100", not_equal("0", "memory", "100")),
-        ([ReservedMemory(0, {"memory": "0.5Gi"})], "512Mi", "could not covert a variable of type Quantity to int64"),
-        ([], "0", "[memorymanager] you should specify the system reserved memory"),
-    ],
+    ("entries", "node", "text"), cases(__file__, "reservations-refused.yaml", "entries", "reserved", "text")
 )
-def test_reserved_memory_that_does_not_add_up_is_refused(entries: list[ReservedMemory], node: str, text: str) -> None:
-    assert reserve(*entries, node=node) == text
+def test_reserved_memory_that_does_not_add_up_is_refused(entries: list[dict[str, Any]], node: str, text: str) -> None:
+    assert reserve(*(ReservedMemory(one["node"], one["limits"]) for one in entries), node=node) == text
 
 
 def test_the_misspelt_word_is_corrected_when_the_defect_is_fixed() -> None:

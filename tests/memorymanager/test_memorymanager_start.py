@@ -161,6 +161,13 @@ def test_an_unknown_type_of_which_nothing_is_left_to_give_back_is_not_looked_up(
     assert (left.nodes[0].assignments, left.nodes[0].memory["memory"].reserved) == (0, 3)
 
 
+def test_an_empty_entry_of_a_pod_stands_for_the_blocks_of_its_containers() -> None:
+    policy = static(empty_nodes(8, 8), gates=BOTH)
+    state = replace(fresh(policy), assignments={"pod": {"c": (block([9], 4, "nonsense"),)}}, pods={"pod": ()})
+    assert start(policy, state) is state
+    assert remove(policy, state, "pod", "c") == fresh(policy)
+
+
 # Order.
 
 

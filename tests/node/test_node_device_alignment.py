@@ -15,8 +15,6 @@ from mooring.engine.core.config import (
     DEVICE_ALIGNMENT,
     DeviceAlignment,
     DeviceAlignments,
-    DeviceClass,
-    KubeletConfig,
     MooringConfig,
 )
 from mooring.engine.core.errors import InputError
@@ -144,18 +142,6 @@ def test_what_a_pod_held_before_is_replaced() -> None:
     assert "u" not in state.holding("u", {}).held
 
 
-def test_devices_are_chosen_before_cpus_and_memory() -> None:
-    """The kubelet beside knows nothing of CPUs: where GPUs are free decides, not where CPUs are."""
-    on = node("restricted").with_devices({GPU: (Device("g0", (0,)), Device("g1", (1,)))})
-    plain = Node.fresh(machine(), config("restricted")).with_devices(on.providers.devices.devices)
-    wide = guaranteed("v", container("c", "6"))
-    asked = with_gpu(guaranteed("u", container("c", "6")))
-    one_merge = plain.admit(with_gpu(wide, 0))[0].admit(asked)[1]
-    following = on.admit(with_gpu(wide, 0))[0].admit(asked)[1]
-    assert (one_merge.admitted, [d.id for d in one_merge.devices["c"][GPU]]) == (True, ["g1"])
-    assert (following.admitted, [d.id for d in following.devices["c"][GPU]]) == (False, ["g0"])
-
-
 def with_gpu(pod: Pod, count: int = 1) -> Pod:
     one = pod.containers[0]
     more = {GPU: Quantity.parse(str(count))} if count else {}
@@ -179,9 +165,7 @@ def with_gpu(pod: Pod, count: int = 1) -> Pod:
 def test_the_annotation_wins_over_the_node_and_a_class_over_the_default(
     annotation: str | None, expected: tuple[DeviceAlignment, ...]
 ) -> None:
-    rules = DeviceAlignments(
-        FOLLOW, {"nics": DeviceClass(REQUIRE), "fpgas": DeviceClass(IGNORE, ("vendor.example/fpga-*",))}
-    )
+    rules = DeviceAlignments(FOLLOW, {"nics": (REQUIRE, ()), "fpgas": (IGNORE, ("vendor.example/fpga-*",))})
     annotations = {} if annotation is None else {ANNOTATION: annotation}
     found = tuple(alignment_of(rules, annotations, name) for name in (GPU, NIC, "vendor.example/fpga-x"))
     assert found == expected
@@ -197,17 +181,6 @@ def test_without_the_extension_nothing_is_held_against_cpus() -> None:
     plain = Node.fresh(machine(), config("restricted"), MooringConfig(device_alignments=DeviceAlignments(REQUIRE)))
     assert plain.settings.device_alignments is None
     assert cpus(admitted(plain, guaranteed("u", container("c", "2")), c=(1,))) == "1,9"
-
-
-def test_a_restart_keeps_devices_cpus_and_the_pod() -> None:
-    rules: KubeletConfig = config("restricted")
-    on = Node.fresh(machine(), rules, MooringConfig(frozenset({DEVICE_ALIGNMENT})))
-    on = on.with_devices({GPU: (Device("g0", (1,)),)})
-    after, decision = on.admit(with_gpu(guaranteed("u", container("c", "2"))))
-    found = after.restart()
-    assert isinstance(found, tuple)
-    assert found[0].providers == after.providers
-    assert cpus(found[1].decisions[0]) == cpus(decision) == "4,12"
 
 
 def test_a_container_counts_once_as_aligned_although_two_decide_about_it() -> None:

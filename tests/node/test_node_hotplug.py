@@ -87,32 +87,6 @@ def test_what_stands_in_until_the_cpus_are_back(
     assert [name for name, _, _ in told(change)] == [name for name, _, _ in changes]
 
 
-def test_an_offline_cpu_is_nobodys_and_no_hint_counts_it() -> None:
-    node, _ = offline(hotpluggable(config("single-numa-node")), "1-3,8-9")
-    refused = node.admit(pod(7))[1]
-    assert not refused.admitted
-    assert refused.hints is not None
-    node, decision = node.admit(pod(6))
-    assert (decision.admitted, set_of(node, "p")) == (True, "10-15")
-    assert not node.admit(pod(5, uid="q"))[1].admitted
-    node, decision = node.admit(pod(4, uid="q"))
-    assert set_of(node, "q") == "4-7"
-
-
-def test_a_kept_cpu_that_is_back_is_given_to_nobody_else() -> None:
-    node, _ = offline(with_pods(hotpluggable(), pod(3)), "1-2")
-    assert set_of(node, "p") == "3-5"
-    node, change = online(node, "1")
-    assert change.restored == ()
-    assert left_in_pool(node) == "0-1,6-15"
-    node = with_pods(node, pod(10, uid="q"))
-    assert set_of(node, "q") == "6-15"
-    assert not node.admit(pod(1, uid="r"))[1].admitted
-    node, change = online(node, "2")
-    assert set_of(node, "p") == "1-3"
-    assert node.admit(pod(2, uid="r"))[1].admitted
-
-
 def test_without_room_on_its_nodes_a_set_stays_broken_until_there_is_some() -> None:
     full = with_pods(hotpluggable(config("single-numa-node")), pod(4, uid="p"), pod(3, uid="q"))
     node, change = offline(full, "2")
@@ -127,9 +101,7 @@ def test_without_room_on_its_nodes_a_set_stays_broken_until_there_is_some() -> N
 
 def test_a_stand_in_that_is_lost_is_replaced_itself_and_forgotten() -> None:
     node = with_pods(hotpluggable(), pod(2))
-    lost, _ = offline(node, "1")
-    assert set_of(lost, "p") == "2-3"
-    lost, _ = offline(lost, "3")
+    lost, _ = offline(offline(node, "1")[0], "3")
     assert (set_of(lost, "p"), dict(lost.cpu.displaced["p"])) == ("2,4", {1: 4})
     lost, _ = online(lost, "3")
     assert set_of(lost, "p") == "2,4"
@@ -170,18 +142,6 @@ def test_a_claim_leaves_the_pool_a_cpu_that_is_online() -> None:
     assert refused.reason == "EmptySharedPool"
 
 
-def test_a_pod_that_grows_gets_no_offline_cpu_and_its_own_back() -> None:
-    kubelet = config(gates={"InPlacePodVerticalScalingExclusiveCPUs": True})
-    node = with_pods(hotpluggable(kubelet, machine(1, 8, threads=1), "same-nodes", EXCLUSIVE_RESIZE), pod(2))
-    node, _ = offline(node, "1,4")
-    assert set_of(node, "p") == "2-3"
-    node, _ = resized(node, pod(4))
-    assert set_of(node, "p") == "2-3,5-6"
-    node, _ = online(node, "1,4")
-    assert set_of(node, "p") == "1-2,5-6"
-    assert dict(node.cpu.baselines["p"]) == {"a": cpus("1-2")}
-
-
 def test_a_pod_that_shrinks_gives_up_what_is_offline() -> None:
     kubelet = config(gates={"InPlacePodVerticalScalingExclusiveCPUs": True})
     node = with_pods(hotpluggable(kubelet, machine(1, 8, threads=1), NEVER, EXCLUSIVE_RESIZE), pod(2))
@@ -189,17 +149,6 @@ def test_a_pod_that_shrinks_gives_up_what_is_offline() -> None:
     node, _ = offline(node, "3")
     node, _ = resized(node, pod(3))
     assert set_of(node, "p") == "1-2,4"
-
-
-def test_a_pod_that_goes_leaves_nothing_behind() -> None:
-    node, _ = offline(with_pods(hotpluggable(), pod(3, uid="p"), pod(2, uid="q")), "2,4")
-    assert set(node.cpu.displaced) == {"p", "q"}
-    node, _ = node.remove("p")
-    assert set(node.cpu.displaced) == {"q"}
-    node, _ = node.remove("q")
-    assert (str(node.shared_pool), node.cpu.displaced) == ("0-15", {})
-    assert left_in_pool(node) == "0-1,3,5-15"
-    assert replace(node.cpu, offline=NO_CPUS) == hotpluggable().cpu
 
 
 def test_a_restart_keeps_what_is_broken_and_remembers_the_rest() -> None:
@@ -294,12 +243,3 @@ def test_what_init_containers_left_is_not_given_while_it_is_offline() -> None:
     after, readmission = begun.readmit([reusing()])
     assert not readmission.refused
     assert set_of(after, "p") == "1,3-4"
-
-
-def test_what_init_containers_left_is_what_stands_in() -> None:
-    node = with_pods(hotpluggable(), reusing())
-    left = replace(node.providers.reusable_cpus, cpus=cpus("1-2"))
-    node = replace(node, providers=replace(node.providers, reusable_cpus=left))
-    lost, _ = offline(node, "2")
-    assert lost.providers.reusable_cpus.cpus == cpus("1,4")
-    assert online(lost, "2")[0] == node

@@ -179,41 +179,6 @@ def test_what_somebody_else_has_moved_is_left_alone(
     assert set(steer(found, memory, held, room)[1].alone) == touched
 
 
-def test_an_interrupt_that_is_set_up_anew_belongs_where_new_ones_did_before_the_agent_came() -> None:
-    room, held = InterruptCPUs(ALL, cpus("0")), (Owner("web", cpus("2-3")),)
-    default = Interrupt(NEW, "default_smp_affinity", ALL, None)
-    (default,), memory = carried_out((default,), steer((default,), Memory(), held, room))
-    fresh = Interrupt(30, "eth0", default.allowed, None)
-    steps, memory = steer((default, fresh), memory, held, room)
-    assert not writes(steps)
-    assert memory.kept[30] == Kept("eth0", ALL, (cpus("0-1,4-7"),))
-    found, _ = carried_out((default, fresh), steer((default, fresh), memory, (), room))
-    assert [one.allowed for one in found] == [ALL, ALL]
-
-
-@pytest.mark.parametrize("done", [(), (NEW,)], ids=["killed before", "killed after"])
-def test_an_interrupt_that_stands_by_chance_where_new_ones_begin_keeps_its_own(done: tuple[int, ...]) -> None:
-    room, held = InterruptCPUs(cpus("0-3"), cpus("3")), (Owner("web", cpus("0")),)
-    first = (Interrupt(NEW, "default_smp_affinity", cpus("0"), None), Interrupt(30, "eth0", cpus("3"), None))
-    looked = steer(first, Memory(), held, room)
-    moved, memory = carried_out(first, looked)
-    assert [one.allowed for one in moved] == [cpus("3"), cpus("3")]
-    _, again = steer(moved, memory, held, room)
-    assert carried_out(moved, steer(moved, again, (), room)) == (first, Memory())
-    half = moved if done else first
-    assert carried_out(half, steer(half, looked[1], (), room)) == (first, Memory())
-
-
-def test_an_interrupt_that_was_never_moved_may_be_moved_by_anybody() -> None:
-    room, held = InterruptCPUs(cpus("0-3"), cpus("3")), (Owner("web", cpus("0")),)
-    first = (Interrupt(NEW, "default_smp_affinity", cpus("0"), None), Interrupt(30, "eth0", cpus("3"), None))
-    moved, memory = carried_out(first, steer(first, Memory(), held, room))
-    his = (moved[0], replace(moved[1], allowed=cpus("1-2")))
-    _, memory = steer(his, memory, held, room)
-    assert not memory.alone
-    assert carried_out(his, steer(his, memory, (), room))[0][1].allowed == cpus("1-2")
-
-
 def test_a_number_that_another_device_has_now_is_another_interrupt() -> None:
     memory = Memory({30: Kept("eth0", cpus("1"), (cpus("0"),))}, {31: "eth1"})
     found = (Interrupt(30, "nvme0", cpus("5"), None), Interrupt(31, "nvme1", cpus("6"), None))

@@ -12,7 +12,6 @@ from tests.planner.recordings import decoded, lines, machines, scenarios
 
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.cpumanager.facts import CPUsAssigned, CPUsReleased, CPUsTaken
-from mooring.engine.cpumanager.pod_allocation import POD_RESTART
 from mooring.engine.cpumanager.policy import available_cpus
 from mooring.engine.devicemanager.state import DeviceState
 from mooring.engine.kubelet.admit import AdmitMode
@@ -227,7 +226,7 @@ def test_without_the_defect_numa_gauges_are_those_of_the_state() -> None:
 @pytest.mark.corpus
 def test_pods_that_are_begun_anew_or_kept_after_a_restart_move_the_gauges_as_the_state() -> None:
     restarted = 0
-    for watched in watched_kubelets("admission-podlevel", fixed=frozenset({POD_RESTART})):
+    for watched in watched_kubelets("admission-podlevel", fixed=frozenset({"pod-restart"})):
         assert_gauges_agree_with_the_state(watched)
         assert_counters_agree_with_decisions(watched)
         restarted += watched.start[EXCLUSIVE] > 0

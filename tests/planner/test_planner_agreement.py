@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.planner.recordings import recorded
+from tests.values import cases
 
 from mooring.answers.base.agreement import ABSENT, FieldDifference, differences
 
@@ -128,54 +129,19 @@ def test_every_dropped_field_and_missing_and_additional_steps_are_found(name: st
             assert differences(outcome, longer) == [(f"steps[{len(steps)}]", ABSENT, steps[-1])]
 
 
-REFUSED = {"startError": "no", "startErrorStage": "start"}
-
-
 def steps(step: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"steps": [step], **more}
 
 
 @pytest.mark.parametrize(
-    ("outcome", "answer", "fields"),
-    [
-        pytest.param(
-            steps({"readmitted": [{"uid": "a"}, {"uid": "b"}]}),
-            steps({"readmitted": [{"uid": "b"}]}),
-            ["steps[0].readmitted[0].uid", "steps[0].readmitted[1]"],
-            id="a readmission is missing",
-        ),
-        pytest.param(
-            steps({"containers": {"c0": {"cpus": "1-2", "mems": ""}}, "hints": {"c0": {"cpu": []}}}),
-            steps({"containers": {"c0": {"cpus": "1,3", "mems": ""}}, "hints": {"c0": {"cpu": None}}}),
-            [
-                ("steps[0].containers.c0.cpus", "1-2", "1,3"),
-                ("steps[0].hints.c0.cpu", [], None),
-            ],
-            id="one CPU and one hint",
-        ),
-        pytest.param(
-            steps({"hints": {"c0": {"cpu": None}}, "containers": {}}),
-            steps({"hints": {"c0": {"cpu": None, "memory": None}}, "containers": {"x": {"cpus": "", "mems": ""}}}),
-            ["steps[0].hints.c0.memory", "steps[0].containers.x"],
-            id="a resource and a container more",
-        ),
-        pytest.param(
-            {"start": {"sharedPool": "0"}}, {"start": {"sharedPool": "0", "more": 1}, "note": 2}, [], id="own"
-        ),
-        pytest.param(REFUSED, {"start": {}}, ["startError", "startErrorStage"], id="it starts"),
-        pytest.param(
-            {"start": {"sharedPool": "0"}},
-            REFUSED,
-            [("start", {"sharedPool": "0"}, ABSENT)],
-            id="it does not start",
-        ),
-    ],
+    ("outcome", "answer", "fields", "name"),
+    cases(__file__, "differing-answers.yaml", "recorded", "answered", "fields", "name"),
 )
 def test_what_differs_is_pointed_at_and_what_was_not_recorded_is_not_compared(
-    outcome: dict[str, Any], answer: dict[str, Any], fields: list[Any]
+    outcome: dict[str, Any], answer: dict[str, Any], fields: list[Any], name: str
 ) -> None:
-    found = differences(outcome, answer)
-    assert [one if isinstance(fields[place], tuple) else one[0] for place, one in enumerate(found)] == fields
+    found = [["ABSENT" if value is ABSENT else value for value in one] for one in differences(outcome, answer)]
+    assert [one if isinstance(fields[place], list) else one[0] for place, one in enumerate(found)] == fields, name
 
 
 JSON = st.recursive(

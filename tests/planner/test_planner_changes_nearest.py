@@ -1,11 +1,11 @@
 """The search for the nearest change in its plainest form: every change there is, each answered by a whole plan.
 
-Nothing here is shared with the search, except the changes themselves and how they are applied.
+Nothing here is shared with the search, except how options are read as changes, and how these are applied.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
 from itertools import combinations
@@ -17,11 +17,8 @@ from hypothesis import strategies as st
 from tests.planner.change_questions import questions, refused, tight_questions
 
 from mooring.answers.base.answering import Answer
-from mooring.answers.base.changes.change import AGAIN, Cost, PlannedChange, PodRef, applied
-from mooring.answers.base.changes.configuration import ConfigField
+from mooring.answers.base.changes.change import AGAIN, Cost, applied
 from mooring.answers.base.changes.nearest import FAMILIES, nearest_changes
-from mooring.answers.base.changes.order import EarlierTurn, PodRemoval
-from mooring.answers.base.changes.requests import Amount, MoreDevices, with_amount
 from mooring.answers.base.changes.search import begin, begun, followed, holding
 from mooring.answers.base.plan import AnyPlan, Question, RefusedPlan, make_plan
 from mooring.answers.whatif.answer import understood
@@ -33,54 +30,56 @@ from mooring.engine.core.quantity import Quantity
 from mooring.engine.cpumanager.options import ALPHA, OPTION_GROUPS
 from mooring.engine.node.resources import pod_requests
 from mooring.inputs.machines.compact import parse_compact
-from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pods import pod_from_object
 
 STEP = 32 * 2**20
 """Amounts of memory are tried in these steps."""
 
+LEAVING = ("--remove", "--move")
 FIELDS = (
     *(("topologyManagerPolicy", policy) for policy in ("none", "best-effort", "restricted", "single-numa-node")),
     *(("topologyManagerScope", scope) for scope in ("container", "pod")),
 )
 
 
-def plain_changes(question: Question, pod: Pod) -> Iterator[tuple[PlannedChange, ...]]:
+Options = tuple[tuple[str, str], ...]
+"""Changes as options of ``mooring whatif``, each with its value."""
+
+
+def plain_changes(question: Question, pod: Pod) -> Iterator[Options]:
     """Yield the changes of the documented kinds, except those that make a manager's policy ``none``."""
     yield from _amounts(pod)
     for field, value in FIELDS:
-        yield (ConfigField(field, value),)
+        yield (("--set", f"{field}={value}"),)
     for name, group in OPTION_GROUPS.items():
-        gate = (ConfigField("featureGates.CPUManagerPolicyAlphaOptions", "true"),) if group == ALPHA else ()
+        gate = (("--set", "featureGates.CPUManagerPolicyAlphaOptions=true"),) if group == ALPHA else ()
         for value in ("true", "false"):
-            yield (*gate, ConfigField(f"cpuManagerPolicyOptions.{name}", value))
+            yield (*gate, ("--set", f"cpuManagerPolicyOptions.{name}={value}"))
     for value in ("true", "false"):
-        yield (ConfigField("topologyManagerPolicyOptions.prefer-closest-numa-nodes", value),)
+        yield (("--set", f"topologyManagerPolicyOptions.prefer-closest-numa-nodes={value}"),)
     for resource in question.devices:
         for node in question.machine.info.topology:
-            yield (MoreDevices(resource, node.node_id),)
+            yield (("--device", f"{resource}={node.node_id}"),)
     if pod not in question.pods:
         return
-    here = _ref(pod)
     earlier = question.pods[: question.pods.index(pod)]
     for other in earlier:
-        yield (EarlierTurn(here, _ref(other)),)
-    running = (*question.active, *earlier)
-    for other in running:
-        yield (PodRemoval(_ref(other), here),)
-        yield (PodRemoval(_ref(other), here, comes_back=True),)
-    for one, other in combinations(running, 2):
-        yield PodRemoval(_ref(one), here), PodRemoval(_ref(other), here)
+        yield (("--first", f"{_name(pod)}={_name(other)}"),)
+    leaving = [("--remove", f"{_name(other)}={_name(pod)}") for other in (*question.active, *earlier)]
+    for one in leaving:
+        yield (one,)
+        yield (("--move", one[1]),)
+    yield from combinations(leaving, 2)
 
 
-def _ref(pod: Pod) -> PodRef:
-    return PodRef(pod.uid, f"{pod.namespace}/{pod.name}")
+def _name(pod: Pod) -> str:
+    return f"{pod.namespace}/{pod.name}"
 
 
-def _amounts(pod: Pod) -> Iterator[tuple[PlannedChange, ...]]:
-    asked = [(container.name, container.requests) for container in pod.containers]
+def _amounts(pod: Pod) -> Iterator[Options]:
+    asked = [(f"{_name(pod)}/{container.name}", container.requests) for container in pod.containers]
     if pod.resources is not None:
-        asked.append(("", pod.resources.requests))
+        asked.append((_name(pod), pod.resources.requests))
     for name, requests in asked:
         for resource, quantity in requests.items():
             if resource == "cpu":
@@ -88,20 +87,28 @@ def _amounts(pod: Pod) -> Iterator[tuple[PlannedChange, ...]]:
             elif "/" in resource:
                 amounts = list(range(1, quantity.units))
             else:
-                amounts = [*range(STEP, quantity.units, STEP), *([] if name else [quantity.units + STEP])]
+                more = [quantity.units + STEP] if name == _name(pod) else []
+                amounts = [*range(STEP, quantity.units, STEP), *more]
             for amount in amounts:
-                yield (Amount(_ref(pod), name, resource, Quantity.parse(str(amount))),)
+                yield (("--ask", f"{name}:{resource}={amount}"),)
 
 
-def plain_cost(question: Question, before: AnyPlan, pod: Pod, changes: Sequence[PlannedChange]) -> Cost | None:
+def changed(question: Question, options: Options) -> Question:
+    """Return the question after the changes."""
+    return applied(question, [change for option, text in options for change in understood(question, option, text)])
+
+
+def plain_cost(question: Question, before: AnyPlan, pod: Pod, options: Options) -> Cost | None:
     """Return what changes cost when they admit the pod and keep all others; None when they do not."""
     try:
-        after = make_plan(applied(question, changes))
+        after = make_plan(changed(question, options))
     except InputError:
         return None
     old = {answer.pod.uid: answer for answer in before.answers}
     new = {answer.pod.uid: answer for answer in after.answers}
-    gone = [change.pod.uid for change in changes if isinstance(change, PodRemoval)]
+    uids = {_name(one): one.uid for one in (*question.active, *question.pods)}
+    going = {uids[text.partition("=")[0]]: option for option, text in options if option in LEAVING}
+    gone = list(going)
     if any(not old[uid].admitted for uid in gone):
         return None
     for uid in [pod.uid, *(uid for uid, answer in old.items() if answer.admitted and uid not in gone)]:
@@ -112,22 +119,22 @@ def plain_cost(question: Question, before: AnyPlan, pod: Pod, changes: Sequence[
     order = [answer.pod.uid for answer in before.answers]
     earlier = [uid for uid in order[: order.index(pod.uid)] if old[uid].admitted]
     touched = len(gone) + sum(1 for uid in earlier if uid not in gone and _got(old[uid]) != _got(new[uid]))
-    added = sum(isinstance(change, MoreDevices) for change in changes)
+    given = [option for option, _ in options]
     devices = cpus = size = 0
-    for change in changes:
-        if isinstance(change, Amount):
-            lost = _lost(pod, change)
-            cpus += lost if change.resource == "cpu" else 0
-            devices += lost if "/" in change.resource else 0
-            size += lost if change.resource != "cpu" and "/" not in change.resource else 0
-        if isinstance(change, PodRemoval) and not change.comes_back:
-            requests = pod_requests(old[change.pod.uid].pod)
-            cpus += requests.get("cpu", 0)
-            devices += sum(amount for resource, amount in requests.items() if "/" in resource)
-            size += sum(amount for resource, amount in requests.items() if resource.startswith(("memory", "huge")))
-    restarts = any(isinstance(change, ConfigField) for change in changes)
-    promised, kept = (_promises(one.config) for one in (question, applied(question, changes)))
-    return Cost(len(_alone(promised - kept)), touched, int(restarts), 0, added, devices, cpus, size)
+    for option, text in options:
+        if option == "--ask":
+            resource, lost = _lost(pod, text)
+            cpus += lost if resource == "cpu" else 0
+            devices += lost if "/" in resource else 0
+            size += lost if resource != "cpu" and "/" not in resource else 0
+    for uid in (uid for uid, option in going.items() if option == "--remove"):
+        requests = pod_requests(old[uid].pod)
+        cpus += requests.get("cpu", 0)
+        devices += sum(amount for resource, amount in requests.items() if "/" in resource)
+        size += sum(amount for resource, amount in requests.items() if resource.startswith(("memory", "huge")))
+    promised, kept = (_promises(one.config) for one in (question, changed(question, options)))
+    restarts, added = int("--set" in given), given.count("--device")
+    return Cost(len(_alone(promised - kept)), touched, restarts, 0, added, devices, cpus, size)
 
 
 def _alone(lost: set[str]) -> set[str]:
@@ -152,14 +159,15 @@ def _promises(config: KubeletConfig) -> set[str]:
     return found
 
 
-def _lost(pod: Pod, change: Amount) -> int:
-    asked = {container.name: container.requests for container in pod.containers}
+def _lost(pod: Pod, asked: str) -> tuple[str, int]:
+    """Return a resource of which a pod asks another amount, and how much less it is."""
+    place, _, amount = asked.rpartition("=")
+    name, _, resource = place.partition(":")
+    held = {f"{_name(pod)}/{container.name}": container.requests for container in pod.containers}
     if pod.resources is not None:
-        asked[""] = pod.resources.requests
-    before = asked[change.container][change.resource]
-    if change.resource == "cpu":
-        return max(0, before.milli - change.amount.milli)
-    return max(0, before.units - change.amount.units)
+        held[_name(pod)] = pod.resources.requests
+    before, after = held[name][resource], Quantity.parse(amount)
+    return resource, max(0, before.milli - after.milli if resource == "cpu" else before.units - after.units)
 
 
 def _got(answer: Answer) -> object:
@@ -206,9 +214,10 @@ def test_every_proposal_applied_admits_the_pod_and_everybody_else(question: Ques
         for proposal in nearest_changes(question, pod.uid, limit=100):
             after = make_plan(applied(question, proposal.changes))
             now = {answer.pod.uid for answer in after.answers if answer.admitted and answer.pod.uid not in after.left}
-            removals = [change for change in proposal.changes if isinstance(change, PodRemoval)]
-            gone = {change.pod.uid for change in removals}
-            back = {f"{change.pod.uid}{AGAIN}" for change in removals if change.comes_back}
+            uids = {_name(one): one.uid for one in (*question.active, *question.pods)}
+            leaving = [(option, uids[text.partition("=")[0]]) for option, text in proposal.options if option in LEAVING]
+            gone = {uid for _, uid in leaving}
+            back = {f"{uid}{AGAIN}" for option, uid in leaving if option == "--move"}
             assert pod.uid in now, proposal
             assert (was - gone) | back <= now, proposal
             answer = next(one for one in after.answers if one.pod.uid == pod.uid)
@@ -223,9 +232,9 @@ def test_no_cheaper_change_of_the_searched_kinds_is_missed(question: Question) -
     for pod in refused(question)[:1]:
         found = nearest_changes(question, pod.uid, limit=100)
         least = min((proposal.cost for proposal in found), default=None)
-        for changes in plain_changes(question, pod):
-            cost = plain_cost(question, plan, pod, changes)
-            assert cost is None or (least is not None and least <= cost), (changes, cost, least)
+        for options in plain_changes(question, pod):
+            cost = plain_cost(question, plan, pod, options)
+            assert cost is None or (least is not None and least <= cost), (options, cost, least)
 
 
 @settings(deadline=None, max_examples=15)
@@ -301,18 +310,23 @@ def edited(content: dict[str, Any], container: str, part: str, resource: str, am
     return changed
 
 
+def asking(pod: Pod, *amounts: str) -> Pod:
+    """Return the pod after the changes of its amounts."""
+    return changed(Question(THREADED, CONFIG, pods=(pod,)), tuple(("--ask", amount) for amount in amounts)).pods[0]
+
+
 def test_an_amount_at_pod_level_is_no_default_any_more() -> None:
     pod = pod_from_object(REQUESTS, source="pod.yaml")
-    more = with_amount(pod, "", "cpu", Quantity.parse("7"), PodGates())
+    more = asking(pod, "pl:cpu=7")
     assert more == pod_from_object(edited(REQUESTS, "", "requests", "cpu", "7"), source="pod.yaml")
-    less = with_amount(more, "b", "cpu", Quantity.parse("1"), PodGates())
+    less = asking(more, "pl/b:cpu=1")
     assert less.resources is not None
     assert less.resources.requests["cpu"] == Quantity.parse("7")
 
 
 def test_a_stored_pod_keeps_its_resources() -> None:
     stored = pod_from_object({**LIMITS, "status": {"qosClass": "Guaranteed"}}, source="pod.yaml")
-    assert with_amount(stored, "a", "cpu", Quantity.parse("2"), PodGates()).resources == stored.resources
+    assert asking(stored, "pl/a:cpu=2").resources == stored.resources
 
 
 def test_no_change_is_proposed_that_makes_the_pod_burstable() -> None:
@@ -320,10 +334,9 @@ def test_no_change_is_proposed_that_makes_the_pod_burstable() -> None:
     assert pod.qos is QoS.GUARANTEED
     found = nearest_changes(Question(THREADED, CONFIG, pods=(pod,)), pod.uid, 100)
     assert found
-    assert not any(isinstance(change, Amount) and change.container for one in found for change in one.changes)
+    assert not any(text.startswith("default/pl/") for one in found for option, text in one.options if option == "--ask")
 
 
 def test_a_default_above_the_limit_of_the_pod_is_refused() -> None:
-    pod = pod_from_object(LIMITS, source="pod.yaml")
     with pytest.raises(InputError, match="above the limit"):
-        with_amount(pod, "a", "cpu", Quantity.parse("5"), PodGates())
+        asking(pod_from_object(LIMITS, source="pod.yaml"), "pl/a:cpu=5")

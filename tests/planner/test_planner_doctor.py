@@ -9,10 +9,12 @@ from dataclasses import replace
 from functools import lru_cache, reduce
 from itertools import chain, combinations, permutations
 from operator import or_
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.explain.refused_starts import RecordedStart, recorded_starts
@@ -648,38 +650,10 @@ RECORDINGS = {"state-files.jsonl.gz": 363, "admission-lifecycle-restart.jsonl.gz
 NOTHING = ("", "null", "[]")
 """The only texts among the recordings that say nothing, so that deletion is all that is left."""
 
-CAUSES = (
-    (r"configured policy .* differs from state checkpoint policy", {"MOOR-305"}),
-    (r"checkpoint is corrupted", {"MOOR-303"}),
-    (r"checkpoint data: unexpected end of JSON input", {"MOOR-301", "MOOR-302"}),
-    (r"unexpected end of JSON input|invalid character", {"MOOR-301"}),
-    (r"unmarshal string into Go struct field CPUManagerCheckpointV2.entries of type map", {"MOOR-304"}),
-    (r"json: cannot unmarshal", {"MOOR-302"}),
-    (r"could not parse (default CPU set|cpuset)", {"MOOR-306"}),
-    (r"default cpuset cannot be empty", {"MOOR-310"}),
-    (r"overlaps with default cpuset", {"MOOR-311"}),
-    (r"not all reserved cpus", {"MOOR-313", "MOOR-315"}),
-    (r"some of strictly reserved cpus", {"MOOR-314"}),
-    (r"current set of available CPUs", {"MOOR-313", "MOOR-316", "MOOR-317"}),
-    (r"the expected machine state is different", {"MOOR-330", "MOOR-331", "MOOR-332", "MOOR-333", "MOOR-335"}),
-    (r"machine state can not be empty", {"MOOR-334"}),
-    (r"the memory assignment uses", {"MOOR-336"}),
-    (r"not a subset of online-cpus|references a NUMA node", {"MOOR-350"}),
-)
+TABLE = yaml.safe_load(Path(__file__).with_name("causes.yaml").read_text(encoding="utf-8"))
+CAUSES = [(one["says"], set(one["codes"])) for one in TABLE["refusals"]]
 """The kubelet's words -> codes of which one must be among the errors."""
-
-DAMAGE = {
-    "alloc": {"MOOR-332"},
-    "assign": {"MOOR-335"},
-    "blocksize": {"MOOR-335"},
-    "cells": {"MOOR-335"},
-    "freeres": {"MOOR-335"},
-    "sysres": {"MOOR-333"},
-    "total": {"MOOR-332"},
-    "nodegone": {"MOOR-330", "MOOR-334"},
-    "nonode": {"MOOR-336"},
-    "emptyms": {"MOOR-334"},
-}
+DAMAGE = {damage: set(codes) for damage, codes in TABLE["damage"].items()}
 """How the recording damaged a memory state file that the kubelet read and refused -> the code for just that."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import to_builtins
+from tests.cli.command import mooring
+from tests.values import cases
 
 from mooring.documents.machine import ArchivePart, NodeArchiveDocument, UnreadFile
 from mooring.engine.core.errors import InputError
@@ -18,48 +21,70 @@ from mooring.engine.releases.config_fields import CHECKED_FIELDS
 from mooring.inputs.archive.collect import ClusterAnswers, CollectRequest, collect
 from mooring.inputs.archive.reader import NodeArchive, about_of, open_node
 from mooring.inputs.configuration.kubelet_config import KNOWN, READ, kubelet_config
-from mooring.inputs.configuration.kubelet_flags import KubeletFlags, kubelet_flags, merged_configuration
-from mooring.inputs.configuration.sources import sources_of
-from mooring.inputs.decoding.fields import Document
+from mooring.inputs.configuration.kubelet_flags import kubelet_flags, merged_configuration
 from mooring.inputs.machines.archive import ArchiveTree, archive_bytes
-from mooring.inputs.machines.tree import Tree
 from mooring.inputs.pods.defaults import DELAY_GATE, PodGates
 from mooring.inputs.pods.pod_files import active_pods
 from mooring.inputs.pods.pods import pod_from_object
 
 SYSTEM = "sys/devices/system"
 FILES = {
-    f"{SYSTEM}/cpu/online": b"0-1\n",
-    "proc/cpuinfo": b"flags : lm\ncpu MHz : 1000.0\n",
-    "proc/meminfo": b"MemTotal: 4096 kB\nSwapTotal: 0 kB\n",
+    f"{SYSTEM}/cpu/online": "0-1\n",
+    "proc/cpuinfo": "flags : lm\ncpu MHz : 1000.0\n",
+    "proc/meminfo": "MemTotal: 4096 kB\nSwapTotal: 0 kB\n",
 } | {
-    f"{SYSTEM}/cpu/cpu{cpu}/topology/{name}": f"{value}\n".encode()
+    f"{SYSTEM}/cpu/cpu{cpu}/topology/{name}": f"{value}\n"
     for cpu in (0, 1)
     for name, value in (("core_id", cpu), ("physical_package_id", 0), ("core_cpus", cpu + 1), ("package_cpus", 3))
 }
+TREE = ArchiveTree("root", {path: text.encode() for path, text in FILES.items()})
 POD = {"kind": "Pod", "metadata": {"name": "a", "uid": "u"}, "spec": {"containers": [{"name": "c"}]}}
-CONFIG = Document({"kind": "KubeletConfiguration", "cpuManagerPolicy": "static"}, "k.yaml", 1, 1)
 
 
-def tree(**more: str) -> Tree:
-    return ArchiveTree("root", FILES | {path.replace("__", "/"): text.encode() for path, text in more.items()})
+def collected(folder: Path, *options: str | Path, flags: str | None = None, **more: str) -> Any:
+    """Collect a computer with these files, on which a kubelet may run with flags; return what the archive says."""
+    running = {} if flags is None else {"proc/11/comm": "kubelet\n", "proc/11/cmdline": flags.replace(" ", "\0") + "\0"}
+    for path, text in {**FILES, **running, **{name.replace("__", "/"): text for name, text in more.items()}}.items():
+        (folder / "root" / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "root" / path).write_text(text, encoding="utf-8")
+    to = ("--to", folder / "node.tar.gz", "-o", "json")
+    return mooring("collect", "--root", folder / "root", "--no-kubectl", *options, *to, code=0).document
 
 
-def opened(tmp_path: Path, files: Mapping[str, bytes], links: Mapping[str, str] | None = None) -> NodeArchive:
-    file = tmp_path / "node.tar.gz"
+def packed(folder: Path) -> dict[str, bytes]:
+    """Return the files of the archive that was collected."""
+    with tarfile.open(folder / "node.tar.gz") as archive:
+        found = {one.name.removeprefix("mooring-node/"): archive.extractfile(one) for one in archive}
+        return {name: file.read() for name, file in found.items() if file is not None}
+
+
+def opened(folder: Path, files: Mapping[str, bytes], links: Mapping[str, str] | None = None) -> NodeArchive:
+    file = folder / "node.tar.gz"
     file.write_bytes(archive_bytes("mooring-node", {**files}, {**(links or {})}))
     return open_node(str(file))
 
 
-def configuration_of(root: Tree, flags: KubeletFlags | None = None) -> Any:
+def configuration_of(folder: Path, flags: str | None = None, **more: str) -> Any:
     """Return the configuration that is packed; where none is, why."""
-    found = collect(root, CollectRequest() if flags is None else CollectRequest(flags=flags))
-    (part,) = (one for one in found.about.parts if one.name == "configuration")
-    return json.loads(found.files["kubelet/config.json"]) if part.files else part.missing
+    about = collected(folder, flags=flags, **more)
+    (part,) = (one for one in about["parts"] if one["name"] == "configuration")
+    return json.loads(packed(folder)["kubelet/config.json"]) if part["files"] else part["missing"]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """Return the files of an archive that has a configuration and a pod."""
+    folder = tmp_path_factory.mktemp("whole")
+    given = {"kind": "KubeletConfiguration", "cpuManagerPolicy": "static"}
+    for name, document in (("k.json", given), ("pods.json", {"kind": "List", "items": [POD]})):
+        (folder / name).write_text(json.dumps(document), encoding="utf-8")
+    collected(folder, "--config", folder / "k.json", "--pods", folder / "pods.json")
+    return packed(folder)
 
 
 def test_what_an_archive_lacks_is_a_warning_unless_it_is_given_besides(tmp_path: Path) -> None:
-    node = opened(tmp_path, collect(tree(), CollectRequest()).files)
+    collected(tmp_path)
+    node = open_node(str(tmp_path / "node.tar.gz"))
     told = node.findings()
     assert [finding.message.partition(":")[0].partition(",")[0] for finding in told] == [
         "the archive has no configuration of the kubelet",
@@ -70,14 +95,10 @@ def test_what_an_archive_lacks_is_a_warning_unless_it_is_given_besides(tmp_path:
     assert [finding.message for finding in rest] == [told[1].message]
 
 
-def test_drop_ins_of_a_kubelet_are_merged_in_the_order_of_their_names() -> None:
-    root = tree(
-        c__10="maxPods: 1",
-        **{"d__20.conf": "maxPods: 3\nfeatureGates: {B: true}", "d__10.conf": "maxPods: 2", "d__x.yaml": "maxPods: 9"},
-        k="featureGates: {A: true}",
-    )
-    flags = KubeletFlags(config="/k", config_dir="/d")
-    document = configuration_of(root, flags)
+def test_drop_ins_of_a_kubelet_are_merged_in_the_order_of_their_names(tmp_path: Path) -> None:
+    files = {"d__20.conf": "maxPods: 3\nfeatureGates: {B: true}", "d__10.conf": "maxPods: 2", "d__x.yaml": "maxPods: 9"}
+    more = {"c__10": "maxPods: 1", "k": "featureGates: {A: true}"}
+    document = configuration_of(tmp_path, "kubelet --config=/k --config-dir=/d", **files, **more)
     assert (document["maxPods"], document["featureGates"]) == (3, {"A": True, "B": True})
 
 
@@ -87,53 +108,32 @@ def test_drop_ins_of_a_kubelet_are_merged_in_the_order_of_their_names() -> None:
         pytest.param({}, None, "/var/lib/kubelet/config.yaml is not there", id="absent"),
         pytest.param({"var__lib__kubelet__config.yaml": "a: ["}, None, "/var/lib/kubelet/config.yaml: ", id="damaged"),
         pytest.param({"var__lib__kubelet__config.yaml": "[]"}, None, "holds no mapping", id="list"),
-        pytest.param(
-            {}, KubeletFlags(config="/gone.yaml", fields={"maxPods": 1}), "/gone.yaml is not there", id="flags alone"
-        ),
+        pytest.param({}, "kubelet --config=/gone.yaml --max-pods=1", "/gone.yaml is not there", id="flags alone"),
     ],
 )
 def test_a_configuration_that_cannot_be_had_is_missing_with_the_reason(
-    files: dict[str, str], flags: KubeletFlags | None, missing: str
+    files: dict[str, str], flags: str | None, missing: str, tmp_path: Path
 ) -> None:
-    assert missing in configuration_of(tree(**files), flags)
+    assert missing in configuration_of(tmp_path, flags, **files)
 
 
-def test_a_kubelet_without_a_file_has_its_defaults_and_flags() -> None:
-    assert "maxPods" not in configuration_of(tree(**{"var__lib__kubelet__config.yaml": "maxPods: 1"}), KubeletFlags())
+def test_a_kubelet_without_a_file_has_its_defaults_and_flags(tmp_path: Path) -> None:
+    assert "maxPods" not in configuration_of(tmp_path, "kubelet", **{"var__lib__kubelet__config.yaml": "maxPods: 1"})
 
 
-def test_what_is_no_computer_is_refused() -> None:
-    with pytest.raises(InputError, match="has no sys/devices/system/cpu"):
-        collect(ArchiveTree("x", {"etc/passwd": b""}), CollectRequest())
-
-
-@pytest.mark.parametrize(
-    ("files", "problem"),
-    [
-        ({"sys/a": b""}, "is not a node archive"),
-        ({"sys/a": b"", "mooring-node.json": b"{"}, "mooring-node.json"),
-        ({"sys/a": b"", "mooring-node.json": b"[]"}, "is no NodeArchive"),
-        ({"sys/a": b"", "mooring-node.json": b'{"kind": "NodeArchive", "apiVersion": "mooring/v2"}'}, "not supported"),
-        (
-            {
-                "sys/a": b"",
-                "mooring-node.json": b'{"kind": "NodeArchive", "apiVersion": "mooring/v1alpha1", "node": 1}',
-            },
-            "must be a string",
-        ),
-    ],
-)
-def test_another_archive_is_refused_in_one_line(tmp_path: Path, files: dict[str, bytes], problem: str) -> None:
+@pytest.mark.parametrize(("text", "problem"), cases(__file__, "no-archives.yaml", "text", "says"))
+def test_another_archive_is_refused_in_one_line(tmp_path: Path, text: str | None, problem: str) -> None:
+    about = {} if text is None else {"mooring-node.json": text.encode()}
     with pytest.raises(InputError) as refused:
-        opened(tmp_path, files)
+        opened(tmp_path, {"sys/a": b"", **about})
     assert problem in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("target", ["/etc/hostname", "../../../../etc/hostname", "../mooring-node/pods.json"])
-def test_links_out_of_an_archive_lead_nowhere(tmp_path: Path, target: str) -> None:
+def test_links_out_of_an_archive_lead_nowhere(tmp_path: Path, whole: dict[str, bytes], target: str) -> None:
     links = dict.fromkeys(("pods.json", "kubelet/cpu_manager_state", "mooring/devices.json"), target)
-    node = opened(tmp_path, collect(tree(), CollectRequest(config=[*sources_of([CONFIG])])).files, links)
+    node = opened(tmp_path, {name: data for name, data in whole.items() if name not in links}, links)
     assert (node.pod_documents(), node.state().cpu) == ((), None)
 
 
@@ -165,8 +165,10 @@ def test_what_an_archive_says_of_itself_is_read_again() -> None:
     st.sampled_from(["mooring-node.json", "kubelet/config.json", "pods.json", "kubelet/cpu_manager_state"]),
     st.one_of(st.binary(max_size=60), st.text(max_size=40).map(str.encode)),
 )
-def test_whatever_stands_in_an_archive_it_is_read_or_refused(tmp_path: Path, path: str, data: bytes) -> None:
-    files = {**collect(tree(), CollectRequest(config=[*sources_of([CONFIG])], pods=[POD])).files, path: data}
+def test_whatever_stands_in_an_archive_it_is_read_or_refused(
+    tmp_path: Path, whole: dict[str, bytes], path: str, data: bytes
+) -> None:
+    files = {**whole, path: data}
     try:
         node = opened(tmp_path, files)
         node.state()
@@ -198,7 +200,7 @@ POD_REDUCTION: dict[str, Any] = {
 
 
 def packed_pods(*documents: object, node: str = "", anonymous: bool = False) -> list[dict[str, Any]]:
-    found = collect(tree(), CollectRequest(node=node, pods=documents, anonymous=anonymous))
+    found = collect(TREE, CollectRequest(node=node, pods=documents, anonymous=anonymous))
     listed = json.loads(found.files["pods.json"])
     assert listed["kind"] == "PodList"
     items: list[dict[str, Any]] = listed["items"]
@@ -272,7 +274,7 @@ def test_equal_names_stay_equal_when_they_are_made_up() -> None:
 
 
 def packed_configz(content: object) -> dict[str, Any]:
-    found = collect(tree(), CollectRequest(cluster=ClusterAnswers(configz=content)))
+    found = collect(TREE, CollectRequest(cluster=ClusterAnswers(configz=content)))
     configuration: dict[str, Any] = json.loads(found.files["kubelet/config.json"])
     return configuration
 
@@ -301,27 +303,7 @@ def test_a_reduced_configuration_is_the_same_configuration_and_reports_the_same(
     assert len(told) == 1
 
 
-@pytest.mark.parametrize(
-    ("arguments", "fields"),
-    [
-        (["--cpu-manager-policy=static"], {"cpuManagerPolicy": "static"}),
-        (["--cpu_manager_policy", "static", "--v", "2"], {"cpuManagerPolicy": "static"}),
-        (["--cpu-manager-policy-options=a=true,b=false"], {"cpuManagerPolicyOptions": {"a": "true", "b": "false"}}),
-        (["--cpu-cfs-quota", "--max-pods=5"], {"cpuCFSQuota": True, "maxPods": 5}),
-        (["--pods-per-core=2"], {"podsPerCore": 2}),
-        (["--cpu-cfs-quota=false"], {"cpuCFSQuota": False}),
-        (["--eviction-hard=memory.available<1Gi,nodefs.available<10%"],
-         {"evictionHard": {"memory.available": "1Gi", "nodefs.available": "10%"}}),
-        (["--reserved-memory=0:memory=1Gi,hugepages-2Mi=2Mi;1:memory=3Gi"],
-         {"reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi", "hugepages-2Mi": "2Mi"}},
-                             {"numaNode": 1, "limits": {"memory": "3Gi"}}]}),
-        (["--reserved-memory=0:memory=1Gi", "--reserved-memory=1:memory=3Gi"],
-         {"reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}},
-                             {"numaNode": 1, "limits": {"memory": "3Gi"}}]}),
-        (["--kube-reserved=cpu=1", "--kube-reserved=memory=2Gi"], {"kubeReserved": {"cpu": "1", "memory": "2Gi"}}),
-        (["--bootstrap-kubeconfig=/secret", "--node-labels=a=b", "stray"], {}),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("fields", "arguments"), cases(__file__, "flags.yaml", "fields", "arguments"))
 def test_flags_that_decide_become_fields(arguments: list[str], fields: dict[str, Any]) -> None:
     assert kubelet_flags(arguments).fields == fields
     kubelet_config(dict(fields) or {"maxPods": 1}, source="x")

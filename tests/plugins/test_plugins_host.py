@@ -92,13 +92,8 @@ def test_room_is_made_only_of_what_was_withheld_and_only_until_it_is_enough() ->
     )
     assert taken(answer) == "3,9"
     assert PluginMadeRoom("uid", "app", "kind", cpus("3,9").mask, "enough") in facts
+    run(plugin("x", filter_cpus=answering(cpus("0")), post_filter=lambda **asked: late.append(asked)))
     assert late == []
-
-
-def test_room_is_not_asked_for_where_enough_is_left() -> None:
-    asked: list[object] = []
-    run(plugin("x", filter_cpus=answering(cpus("0")), post_filter=lambda **given: asked.append(given)))
-    assert asked == []
 
 
 def test_best_scores_are_taken_first_and_the_kubelets_rules_choose_among_equal_ones() -> None:
@@ -266,12 +261,9 @@ def test_each_placement_has_its_own_plugins() -> None:
 FIRST, SECOND, THIRD = (Pod(uid, uid) for uid in ("u1", "u2", "u3"))
 
 
-def test_without_filters_all_that_is_free_is_usable() -> None:
+def test_hints_count_all_that_is_free_or_what_filters_leave() -> None:
     host = host_on(plugin("scores", pre_score=raising(ValueError())))
     assert host.usable(free(ALL), wanted(2, "3-11"), None) == cpus("3-11").mask
-
-
-def test_hints_count_what_filters_leave() -> None:
     host = host_on(plugin("filters", filter_cpus=answering(cpus("0-5,700"))))
     assert host.usable(free(ALL), wanted(2, "3-11"), None) == cpus("6-11").mask
 

@@ -24,12 +24,13 @@ from mooring.engine.core.pod import Container, Pod, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.start import NotStarted, refusal_of, start_kubelet
+from mooring.engine.kubelet.start import refusal_of, start_kubelet
+from mooring.engine.releases.catalog import RELEASES
 from mooring.inputs.configuration.kubelet_config import kubelet_config
 from mooring.inputs.machines.compact import parse_compact
 from mooring.published.facts_document import digest_of, facts_document, facts_of
 from mooring.published.objects import LARGEST_OBJECT, NodeFacts, NodeState, PodKey, encoded, state_document, state_of
-from mooring.published.observation import exclusive_cpus_of, fingerprint, topology_document, xxh64, zones_of
+from mooring.published.observation import exclusive_cpus_of, fingerprint, topology_document, zones_of
 
 BIG = "sockets=2 numa=8 cores=256 threads=2 l3=32 memory=2048Gi distances=10,12,32"
 
@@ -50,37 +51,6 @@ def after_pods(kubelet: Kubelet, data: st.DataObject) -> Kubelet:
     for uid in ("a", "b", "c"):
         kubelet, _ = kubelet.admit(data.draw(pods(uid)))
     return kubelet.settled()
-
-
-@given(hardware(), configurations(), st.sets(st.sampled_from(sorted(FIXABLE_DEFECTS))), st.data())
-@settings(max_examples=60)
-def test_restored_node_decides_as_the_published_one(
-    hard: Hardware, config: KubeletConfig, fixed: set[str], data: st.DataObject
-) -> None:
-    facts = NodeFacts(hard.info, config, MooringConfig(fixed_defects=frozenset(fixed)))
-    start = start_kubelet(facts.machine, facts.config, facts.mooring, StateTexts())
-    if isinstance(start, NotStarted):
-        return
-    kubelet = after_pods(start.with_devices(DeviceState(hard.devices)), data)
-    names = tuple(PodKey(pod.namespace, pod.name, uid) for uid, pod in kubelet.node.active.items())
-    state = NodeState("node", digest_of(facts), kubelet.files, kubelet.node.providers.devices, names, 3)
-
-    read = state_of(over_the_wire(state_document(state)))
-    assert read == state
-    if not kubelet.node.cpu.default and kubelet.node.cpu.assignments:
-        # strict-cpu-reservation: the kubelet runs on when the last shared CPU is given away, and does not start again.
-        again = start_kubelet(facts.machine, facts.config, facts.mooring, read.files)
-        assert refusal_of(again) == StartRefusal("start", EMPTY_POOL)
-        return
-    restored = started(facts_of(over_the_wire(facts_document(facts))), read)
-    restored = replace(restored, node=restored.node.adopt(kubelet.node.active.values()))
-
-    for uid in ("x", "y"):
-        asked = data.draw(pods(uid))
-        kubelet, expected = kubelet.admit(asked)
-        restored, decision = restored.admit(asked)
-        assert decision == expected
-        assert restored.files == kubelet.files
 
 
 def test_a_state_whose_last_shared_cpu_is_given_away_is_published_and_no_kubelet_starts_on_it() -> None:
@@ -124,6 +94,7 @@ MOORINGS = st.builds(
     MooringConfig,
     extensions=st.frozensets(st.sampled_from(sorted(EXTENSIONS))),
     fixed_defects=st.frozensets(st.sampled_from(sorted(FIXABLE_DEFECTS))),
+    release=st.sampled_from(list(RELEASES.values())),
 )
 
 
@@ -208,6 +179,10 @@ def test_status_tells_exclusive_cpus_only_where_they_are_known() -> None:
     assert state_of(document) == state
 
 
+def pods_named(**names: Any) -> dict[str, Any]:
+    return {"spec": {"facts": "f", "pods": [names]}}
+
+
 def good_facts() -> dict[str, Any]:
     return facts_document(NodeFacts(parse_compact("cores=2 memory=1Gi").info, KubeletConfig(), MooringConfig()))
 
@@ -233,33 +208,44 @@ def packed(content: bytes) -> str:
     ids=["no-spec", "encoding", "base64", "zlib", "cut", "bomb", "other", "kind", "version", "name"],
 )
 def test_facts_that_cannot_be_used_are_named(change: dict[str, Any], words: str) -> None:
-    with pytest.raises(InputError) as caught:
-        facts_of({**good_facts(), **change})
-    assert words in str(caught.value)
+    assert words in refusal(facts_of, {**good_facts(), **change})
 
 
 @pytest.mark.parametrize(
-    ("spec", "words"),
+    ("change", "words"),
     [
-        ({}, "NodeState n: spec: Object missing required field 'facts'"),
-        ({"facts": ""}, "NodeState n: spec.facts: Expected 'str' of length >= 1"),
-        ({"facts": "f", "pods": [{"name": 1}]}, "NodeState n: spec.pods[0].name: Expected 'str', got 'int'"),
-        ({"facts": "f", "files": {"cpu": {}}}, "NodeState n: spec.files.cpu: Expected 'str | null', got 'object'"),
+        ({"spec": {}}, "NodeState n: spec: Object missing required field 'facts'"),
+        ({"spec": {"facts": ""}}, "NodeState n: spec.facts: Expected 'str' of length >= 1"),
+        (pods_named(name=1), "NodeState n: spec.pods[0].name: Expected 'str', got 'int'"),
         (
-            {"facts": "f", "devices": [{"resource": "r", "devices": [{"id": "d", "numa": [70000]}]}]},
+            {"spec": {"facts": "f", "files": {"cpu": {}}}},
+            "NodeState n: spec.files.cpu: Expected 'str | null', got",
+        ),
+        (
+            {"spec": {"facts": "f", "devices": [{"resource": "r", "devices": [{"id": "d", "numa": [70000]}]}]}},
             "NodeState n: spec.devices[0].devices[0].numa[0]: Expected 'int' <= 65535",
         ),
+        ({"metadata": {"name": 3}}, "NodeState: is not an object with a name"),
+        (
+            {"metadata": {"name": "n; curl evil|sh #"}},
+            "NodeState: metadata.name: 'n; curl evil|sh #' is not a valid na",
+        ),
+        (
+            pods_named(namespace="\x1b[2J", name="b"),
+            "NodeState n: spec.pods[0].namespace: '\\x1b[2J' is not a valid na",
+        ),
+        (
+            pods_named(namespace="a", name="$(reboot)"),
+            "NodeState n: spec.pods[0].name: '$(reboot)' is not a valid name",
+        ),
     ],
-    ids=["facts", "empty", "pods", "files", "numa"],
 )
-def test_state_that_cannot_be_used_is_named(spec: dict[str, Any], words: str) -> None:
-    document = {"apiVersion": "mooring.dev/v1alpha1", "kind": "NodeState", "metadata": {"name": "n"}, "spec": spec}
-    with pytest.raises(InputError) as caught:
-        state_of(document)
-    assert str(caught.value).startswith(words)
+def test_state_that_cannot_be_used_is_named(change: dict[str, Any], words: str) -> None:
+    document = {**state_document(NodeState("n", "0" * 64)), **change}
+    assert refusal(state_of, document).startswith(words)
 
 
-@pytest.mark.parametrize("document", [None, [], "x", {"metadata": {"name": 3}}], ids=["none", "list", "text", "name"])
+@pytest.mark.parametrize("document", [None, [], "x"], ids=["none", "list", "text"])
 def test_what_is_no_object_is_refused(document: object) -> None:
     assert "NodeState: is not an object with a name" in refusal(state_of, document)
 
@@ -276,23 +262,6 @@ def test_facts_are_labelled_with_the_node_that_made_them(node: str, label: str |
     made = facts_document(facts, node)
     assert made["metadata"].get("labels", {}).get("mooring.dev/node") == label
     assert made["metadata"]["name"] == digest_of(facts) == digest_of(facts_of(over_the_wire(made)))
-
-
-@pytest.mark.parametrize(
-    ("node", "namespace", "pod", "place"),
-    [
-        ("n; curl evil|sh #", "a", "b", "NodeState: metadata.name: 'n; curl evil|sh #'"),
-        ("n", "\x1b[2J", "b", "NodeState n: spec.pods[0].namespace: "),
-        ("n", "a", "$(reboot)", "NodeState n: spec.pods[0].name: '$(reboot)'"),
-    ],
-)
-def test_a_state_with_a_name_of_no_object_is_refused(node: str, namespace: str, pod: str, place: str) -> None:
-    document = state_document(NodeState("node", "0" * 64, pods=(PodKey(namespace, pod),)))
-    document["metadata"]["name"] = node
-    with pytest.raises(InputError) as caught:
-        state_of(document)
-    assert str(caught.value).startswith(place)
-    assert "is not a valid name" in str(caught.value)
 
 
 # What is called available in a zone is what a pod gets there; fingerprints are those of other publishers.
@@ -400,14 +369,6 @@ def test_cpus_are_available_that_a_container_can_have(config: KubeletConfig, nod
     assert amounts(kubelet, "memory")[1] == Amount(4 * GIB, 4 * GIB, 4 * GIB)
 
 
-def test_exclusive_cpus_are_available_to_nobody_else() -> None:
-    config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
-    kubelet, decision = fresh(TWO_NODES, config).admit(guaranteed_topology("a", cpu=3))
-    assert decision.admitted
-    assert exclusive_cpus_of(kubelet.node) == (7, 4)
-    assert sum(one.available for one in amounts(kubelet, "cpu").values()) == 4
-
-
 def test_memory_of_a_group_is_available_on_none_of_its_nodes_alone() -> None:
     config = KubeletConfig(
         cpu_manager_policy="static",
@@ -504,17 +465,3 @@ def test_published_examples(names: list[str], expected: str) -> None:
 @example(TEN, TEN[::-1])
 def test_other_pods_have_another_fingerprint_whatever_their_order(some: list[str], others: list[str]) -> None:
     assert (of(some) == of(others)) == (set(some) == set(others))
-
-
-@pytest.mark.parametrize(
-    ("data", "seed", "expected"),
-    [
-        (b"", 0, 0xEF46DB3751D8E999),
-        (b"a", 0, 0xD24EC4F1A98C6E5B),
-        (b"Nobody inspects the spammish repetition", 0, 0xFBCEA83C8A378BF1),
-        (b"xxhash", 20141025, 13067679811253438005),
-    ],
-    ids=["empty", "one", "stripe", "seed"],
-)
-def test_hash_is_xxh64(data: bytes, seed: int, expected: int) -> None:
-    assert xxh64(data, seed) == expected

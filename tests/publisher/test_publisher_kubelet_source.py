@@ -13,11 +13,9 @@ from tests.agent.small_node import CONFIG, INFO
 from tests.plans import started_kubelet
 from tests.values import not_none, refusal
 
-from mooring.agent.state import AgentState
-from mooring.agent.status import Snapshot
 from mooring.engine.checkpoint.device_file import HeldDevices, device_text
 from mooring.engine.core.config import MooringConfig
-from mooring.engine.core.machine import Machine, PCIDevice
+from mooring.engine.core.machine import PCIDevice
 from mooring.engine.core.pod import Container, Pod, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.devicemanager.state import Device, DeviceState
@@ -75,9 +73,6 @@ class RunningKubelet:
     def socket(self) -> Path:
         return self.root / "pod-resources/kubelet.sock"
 
-    def snapshot(self) -> Snapshot:
-        return Snapshot(Machine("m", INFO), AgentState(self.kubelet))
-
     def pause(self, seconds: float) -> None:
         self.pauses.append(seconds)
         self.while_pausing()
@@ -111,7 +106,7 @@ class RunningKubelet:
 
 def serving(path: Path, provider: RunningKubelet) -> GRPCSocket:
     """Serve as a kubelet does, whose socket stays the same: the agent's is replaced when the first client connects."""
-    service = serve_pod_resources(str(path), lambda: provider.snapshot().state.kubelet.node, Log("test"))
+    service = serve_pod_resources(str(path), lambda: provider.kubelet.node, Log("test"))
     client = PodResourcesClient(str(path))
     client.listed()
     client.close()
@@ -164,17 +159,6 @@ def test_observation_is_the_kubelet_as_it_is(running: RunningKubelet) -> None:
     assert seen.node.cpu.assignments == running.kubelet.node.cpu.assignments
     assert seen.node.shared_pool == running.kubelet.node.shared_pool
     assert seen.node.memory == running.kubelet.node.memory
-
-
-def test_same_observation_is_the_same_object_until_a_change(running: RunningKubelet) -> None:
-    looking = source(running)
-    first = looking.observe()
-    running.now += 100
-    assert looking.observe() is first
-    running.admit(pod("a"))
-    second = looking.observe()
-    assert second is not first
-    assert looking.observe() is second
 
 
 def test_pods_without_own_devices_wait_for_the_next_listing(running: RunningKubelet) -> None:
@@ -294,13 +278,6 @@ def test_api_server_that_never_tells_is_not_asked_for_ever(running: RunningKubel
         running.now += 10
         assert looking.observe() is first
     assert len(asked) == 1 + ASKING
-
-
-def test_kubelet_that_is_away_is_an_error_in_words(running: RunningKubelet) -> None:
-    running.client.close()
-    running.client = PodResourcesClient(str(running.root / "nobody.sock"))
-    with pytest.raises(PodResourcesError, match=r"nobody\.sock: List: "):
-        source(running).observe()
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"Data":{"PodDeviceEntries":[{"PodUID":1}]}}', "\udcff"])

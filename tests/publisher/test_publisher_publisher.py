@@ -282,15 +282,6 @@ def woken(node: Node) -> list[str]:
     return [body["metadata"]["annotations"]["mooring.dev/room"] for body in node.written(WAKE)]
 
 
-def test_nobody_is_woken_unless_it_is_asked_for(node: Node) -> None:
-    node.admit("a")
-    node.let_pass(10.0)
-    node.remove("a")
-    node.let_pass(10.0)
-    assert len(node.written()) == 2
-    assert not node.written(WAKE)
-
-
 def test_more_room_wakes_after_it_is_published_and_less_room_does_not(waking: Node) -> None:
     waking.let_pass(10.0)
     (request,) = waking.cluster.asked(WAKE)
@@ -317,17 +308,6 @@ def test_changes_without_end_are_written_once_a_second_and_wake_every_five_secon
         waking.let_pass(0.7)
     assert 55 <= len(waking.written()) <= 71
     assert 10 <= len(woken(waking)) <= 14
-
-
-def test_room_that_grew_while_nobody_could_be_woken_is_told_later(waking: Node) -> None:
-    waking.admit("a")
-    waking.let_pass(1.0)
-    waking.remove("a")
-    waking.let_pass(2.0)
-    assert len(waking.written()) == 2
-    assert len(woken(waking)) == 1
-    waking.let_pass(4.0)
-    assert len(woken(waking)) == 2
 
 
 def test_a_refusal_is_reported_and_tried_again_and_holds_up_no_state(waking: Node) -> None:

@@ -7,8 +7,9 @@ from dataclasses import fields, replace
 from typing import Any
 
 import pytest
-from tests.faults import read_text, text_of
+from tests.faults import text_of
 from tests.releases.flipped import flipped
+from tests.values import cases
 
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.decision import StartRefusal
@@ -33,9 +34,7 @@ from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.pods.scenario import scenario
 
 MACHINE = parse_compact("sockets=1 cores=4 memory=8Gi")
-QOS_OFF, QOS_ON = {"MemoryQoS": False}, {"MemoryQoS": True}
 QUERY = {"enableSystemLogQuery": True, "featureGates": {"NodeLogQuery": False}}
-RESERVATIONS = 'Valid options are "None" or "TieredReservation"'
 
 
 def refusal(release: str, fields: dict[str, Any]) -> str:
@@ -49,65 +48,10 @@ def refusal(release: str, fields: dict[str, Any]) -> str:
     return found.message.removeprefix("invalid configuration: ")
 
 
-@pytest.mark.parametrize(
-    ("fields", "since", "text"),
-    [
-        ({"runOnce": True}, "1.32", "runOnce (--runOnce) true, Runonce mode has been deprecated and should not be set"),
-        ({"imageMinimumGCAge": "-1m"}, "1.36", "imageMinimumGCAge -1m0s must not be negative"),
-        (
-            {"memoryReservationPolicy": "Tiered"},
-            "1.36",
-            f'option "Tiered" specified for memoryReservationPolicy. {RESERVATIONS}',
-        ),
-        (
-            {"memoryReservationPolicy": "TieredReservation", "featureGates": QOS_OFF},
-            "1.36",
-            'memoryReservationPolicy "TieredReservation" requires MemoryQoS feature gate to be enabled',
-        ),
-        (
-            {"memoryThrottlingFactor": 0.8, "featureGates": QOS_OFF},
-            "1.37",
-            "memoryThrottlingFactor must not be set when MemoryQoS feature gate is disabled",
-        ),
-        (
-            {"defaultPodSysctls": {"net.ipv4.tcp_syncookies": "1"}},
-            "1.37",
-            "DefaultPodSysctls feature gate is required for Kubelet configuration option defaultPodSysctls",
-        ),
-        (
-            {"clientCertificateKeyAlgorithm": "RSA-1024"},
-            "1.38",
-            'clientCertificateKeyAlgorithm "RSA-1024" is not a supported algorithm',
-        ),
-        (
-            {"serverCertificateKeyAlgorithm": "ML-DSA-44", "tlsMinVersion": "VersionTLS12"},
-            "1.38",
-            (
-                'tlsMinVersion "VersionTLS12" is incompatible with serverCertificateKeyAlgorithm "ML-DSA-44", '
-                "ML-DSA requires VersionTLS13"
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize(("text", "since", "fields"), cases(__file__, "values-refused.yaml", "text", "since", "fields"))
 def test_values_are_refused_since_the_release_that_checks_them(fields: dict[str, Any], since: str, text: str) -> None:
     refused = {release: refusal(release, fields) for release in RELEASE_NAMES}
     assert refused == {release: text if release >= since else "" for release in RELEASE_NAMES}
-
-
-@pytest.mark.parametrize("release", RELEASE_NAMES)
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"memoryThrottlingFactor": 0.9, "featureGates": QOS_OFF},
-        {"memoryThrottlingFactor": 1, "featureGates": QOS_ON},
-        {"memoryReservationPolicy": "TieredReservation", "featureGates": QOS_ON},
-        {"memoryReservationPolicy": "None", "imageMinimumGCAge": "0s", "runOnce": False},
-        {"enableSystemLogQuery": True, "featureGates": {"NodeLogQuery": True}},
-        {"enableSystemLogHandler": False, "defaultPodSysctls": {}},
-    ],
-)
-def test_other_values_start_every_release(release: str, fields: dict[str, Any]) -> None:
-    assert refusal(release, fields) == ""
 
 
 @pytest.mark.parametrize("release", [release for release in RELEASE_NAMES if release <= "1.35"])  # then it is locked
@@ -182,31 +126,18 @@ def test_up_to_1_37_a_gate_that_is_off_forbids_memory_swap() -> None:
 GONE = {"1.34": {"cloud-config", "register-schedulable"}, "1.35": {"pod-infra-container-image"}, "1.37": 18}
 
 
-def test_each_release_has_as_many_flags_as_it_registers() -> None:
-    counts = [len(flags_of(name)) for name in RELEASE_NAMES]
-    assert counts == [152, 152, 152, 150, 149, 149, 131, 131]
-
-
 def test_a_release_lacks_what_the_one_before_had_and_adds_nothing() -> None:
     for before, after in itertools.pairwise(RELEASE_NAMES):
         gone = flags_of(before) - flags_of(after)
         expected = GONE.get(after, set())
         assert flags_of(after) <= flags_of(before)
         assert (len(gone) if isinstance(expected, int) else gone) == expected
+    assert [len(flags_of(name)) for name in RELEASE_NAMES] == [152, 152, 152, 150, 149, 149, 131, 131]
     assert flags_of(RELEASE_NAMES[-1]) == LASTING_FLAGS < KNOWN_FLAGS
 
 
 @pytest.mark.parametrize(
-    ("flags", "release", "text"),
-    [
-        (["--pod-infra-container-image"], "1.34", ""),
-        (["--v", "--pod-infra-container-image", "--x"], "1.35", "unknown flag: --pod-infra-container-image"),
-        (["--containerd"], "1.37", "unknown flag: --containerd"),
-        (["--container-runtime"], "1.31", "unknown flag: --container-runtime"),
-        (["--Max-Pods"], "1.37", "unknown flag: --Max-Pods"),
-        (["-v=2", "-h"], "1.37", ""),
-        (["-max-pods=50"], "1.37", "unknown shorthand flag: 'm' in -max-pods=50"),
-    ],
+    ("text", "release", "flags"), cases(__file__, "flags-refused.yaml", "text", "release", "flags")
 )
 def test_the_first_flag_that_a_release_lacks_is_named_as_it_is_written(
     flags: list[str], release: str, text: str
@@ -216,6 +147,3 @@ def test_the_first_flag_that_a_release_lacks_is_named_as_it_is_written(
 
 def test_underscores_are_dashes() -> None:
     assert is_lasting("--max_pods")
-    assert read_text(unknown_flag(["--pod_infra_container_image"], "1.35")).endswith(
-        "unknown flag: --pod_infra_container_image"
-    )

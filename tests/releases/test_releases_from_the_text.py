@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from tests.cpumanager.machines import mask
-from tests.cpumanager.pods import container, pod_level
+from tests.cpumanager.pods import container, pod_level, pod_level_node
 from tests.node.resizable import SIXTEEN, pod, with_pods
 from tests.releases.flipped import machines
 
@@ -16,14 +16,12 @@ from mooring.engine.core.bits import list_text
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.decision import AllocationError, Endless, Rejection
 from mooring.engine.core.machine import Machine
-from mooring.engine.core.pod import Container, ContainerKind, Pod, PodLevelGates, PodResources
+from mooring.engine.core.pod import Container, ContainerKind, Pod, PodResources
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.core.release import NEWEST, Release, ReleaseRules
-from mooring.engine.core.topology import CPUPlace, Topology, build_topology, discover_topology
+from mooring.engine.core.topology import CPUPlace, Topology, build_topology
 from mooring.engine.cpumanager.facts import CPUsAssigned, PodPartitioned, PodShareCut
 from mooring.engine.cpumanager.options import TakeRules
-from mooring.engine.cpumanager.pod_allocation import allocate_pod
-from mooring.engine.cpumanager.policy import StaticPolicy
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.cpumanager.take import take
 from mooring.engine.kubelet.admit import AdmitMode, admit
@@ -32,7 +30,6 @@ from mooring.engine.kubelet.start import start_kubelet
 from mooring.engine.node import Node
 from mooring.engine.node.resizing import resize
 from mooring.engine.releases.catalog import RELEASES
-from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.pods.defaults import PodGates, with_pod_defaults
 from mooring.inputs.pods.pods import pod_from_object
 
@@ -201,11 +198,7 @@ def test_since_1_34_pods_with_resources_of_their_own_are_rejected_without_the_ga
     assert other.admitted
 
 
-SPREAD, DISTRIBUTE, UNCORE = (
-    "distribute-cpus-across-cores",
-    "distribute-cpus-across-numa",
-    "prefer-align-cpus-by-uncorecache",
-)
+DISTRIBUTE, UNCORE = "distribute-cpus-across-numa", "prefer-align-cpus-by-uncorecache"
 
 
 @pytest.mark.parametrize(
@@ -229,14 +222,7 @@ def test_a_plan_and_the_doctor_warn_of_caches_that_are_counted_twice(
         assert found == (["each of the uncore caches 1, 4"] if warned else [])
 
 
-MACHINE = discover_topology(parse_compact("cores=8 threads=1").info)
 KINDS = {"c": ContainerKind.APP, "s": ContainerKind.SIDECAR, "i": ContainerKind.INIT}
-
-
-def policy(release: str) -> StaticPolicy:
-    gates = PodLevelGates(resources=True, managers=True)
-    rules = TakeRules.of((), frozenset(), RELEASES[release].rules)
-    return StaticPolicy(MACHINE, rules, mask("0"), mask("0"), gates=gates)
 
 
 def parts(text: str) -> dict[str, str]:
@@ -258,7 +244,7 @@ def state_of(stored: str, held: str, default: str) -> CPUState:
 def test_only_what_was_missing_is_counted_as_assigned() -> None:
     facts: list[object] = []
     state = state_of("1-4", "c1=1-2", "0,5-7")
-    allocate_pod(policy("1.38"), state, pod_of("4", "c1=2 c2=2"), None, facts.append)
+    pod_level_node("1.38", state=state).admit(pod_of("4", "c1=2 c2=2"), facts.append)
     assert [fact.container for fact in facts if isinstance(fact, PodShareCut)] == ["c2"]
     assert [set(fact.containers) for fact in facts if isinstance(fact, PodPartitioned)] == [{"c2"}]
     assert not any(isinstance(fact, CPUsAssigned) for fact in facts)
@@ -269,19 +255,15 @@ def test_a_failure_after_the_set_was_taken_gives_it_back_since_1_38(
     release: str, pool: str, pods: dict[str, str]
 ) -> None:
     """Rule pod-allocation-not-rolled-back."""
-    state = CPUState("static", mask("0-7"), {})
-    asked = pod_of("3", "c1=2 c2=2")
-    left, answer = allocate_pod(policy(release), state, asked, None)
-    assert answer == AllocationError("not enough cpus available to satisfy request: requested=2, available=1")
-    assert list_text(left.default) == pool
-    assert {uid: list_text(cpus) for uid, cpus in left.pods.items()} == pods
+    left, decision = pod_level_node(release).admit(pod_of("3", "c1=2 c2=2"))
+    assert "not enough cpus available to satisfy request: requested=2, available=1" in decision.message
+    assert list_text(left.cpu.default) == pool
+    assert {uid: list_text(cpus) for uid, cpus in left.cpu.pods.items()} == pods
 
 
 def test_the_repair_of_its_own_stays_beside_what_1_38_does() -> None:
     """With defect pod-restart fixed a set of another size is not kept."""
-    own = replace(policy("1.38"), rules=replace(policy("1.38").rules, fixed_defects=frozenset({"pod-restart"})))
-    state = state_of("1-4", "c1=1-2", "0,5-7")
-    asked = pod_of("2", "c1=2")
-    kept, _ = allocate_pod(policy("1.38"), state, asked, None)
-    begun, _ = allocate_pod(own, state, asked, None)
-    assert (kept.pods["u"], begun.pods["u"]) == (mask("1-4"), mask("1-2"))
+    state, asked = state_of("1-4", "c1=1-2", "0,5-7"), pod_of("2", "c1=2")
+    kept, _ = pod_level_node("1.38", state=state).admit(asked)
+    begun, _ = pod_level_node("1.38", "pod-restart", state=state).admit(asked)
+    assert (kept.cpu.pods["u"], begun.cpu.pods["u"]) == (mask("1-4"), mask("1-2"))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import re
 from collections.abc import Mapping
 from hashlib import sha256
 
@@ -16,7 +14,7 @@ from mooring.engine.core.release import MANAGER_GATES, SWITCHES, FeatureGates, S
 from mooring.engine.cpumanager.options import OPTION_GROUPS
 from mooring.engine.node.settings import Settings, build_settings
 from mooring.engine.releases.catalog import RELEASES
-from mooring.engine.releases.gates import GATE_NEEDS, cpu_option_groups, known_gates, topology_option_groups
+from mooring.engine.releases.gates import cpu_option_groups, known_gates, topology_option_groups
 from mooring.engine.releases.rule import RELEASE_NAMES
 from mooring.inputs.configuration.kubelet_config import kubelet_config
 from mooring.inputs.machines.compact import parse_compact
@@ -49,14 +47,6 @@ def test_every_gate_of_the_managers_and_both_switches_are_known() -> None:
 
 
 @EACH
-def test_the_names_of_gates_count_not_those_of_their_constants(release: str) -> None:
-    gates = set(known_gates(release))
-    assert {"CustomCPUCFSQuotaPeriod", "RuntimeClassInImageCriApi"} <= gates
-    assert not {"CPUCFSQuotaPeriod", "RuntimeClassInImageCriAPI", "LoggingStableOptions"} & gates
-    assert [name for name in gates if not re.fullmatch(r"[A-Z][A-Za-z0-9]+", name)] == []
-
-
-@EACH
 def test_no_switch_reaches_a_locked_gate(release: str) -> None:
     gates = known_gates(release)
     assert [name for name, gate in gates.items() if gate.locked and gate.stage in SWITCHES] == []
@@ -72,27 +62,11 @@ def test_every_need_is_a_gate_of_the_same_release_and_none_needs_itself(release:
 
 
 @EACH
-def test_the_defaults_meet_every_need(release: str) -> None:
-    known = known_gates(release)
-    assert text_of(resolve_gates({}, known)) == FeatureGates({name: gate.default for name, gate in known.items()})
-
-
-@EACH
 def test_the_gates_of_a_release_are_those_that_were_read_in_its_sources(release: str) -> None:
     known = known_gates(release)
     lines = [f"{name} {gate.stage.value} {gate.default} {gate.locked} {gate.needs}" for name, gate in known.items()]
     digest = sha256("\n".join(sorted(lines)).encode()).hexdigest()[:12]
     assert (len(lines), digest) == READ[release]
-
-
-def test_needs_have_a_part_for_each_change_and_no_other() -> None:
-    assert list(GATE_NEEDS) == sorted(GATE_NEEDS)
-    for name, history in GATE_NEEDS.items():
-        parts = [part.split(" ", 1) for part in history.split(", ")]
-        releases = [release for release, _ in parts]
-        assert set(releases) <= set(RELEASE_NAMES), name
-        assert releases == sorted(set(releases)), name
-        assert all(before[1] != after[1] for before, after in itertools.pairwise(parts)), name
 
 
 @pytest.mark.parametrize("name", ["CPUManager", "MemoryManager", "TopologyManager", "NoSuchGate", "allalpha", ""])

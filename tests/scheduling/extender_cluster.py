@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import shutil
 import ssl
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pytest
 from msgspec import Raw, structs
 from tests.plans import started_kubelet
 
+from mooring.cluster.deployment import AUTHORITY, SIDES, Content, renewed
 from mooring.cluster.extender.binding import Binder
 from mooring.cluster.extender.deciding import Decider
 from mooring.cluster.extender.options import ExtenderOptions
@@ -364,43 +363,17 @@ async def asking(extender: Extender, path: str, body: bytes | Sequence[bytes], m
     return sent[0]["status"], json.loads(content) if is_json else content.decode()
 
 
-# Certificates for tests: a self-made authority, by the program ``openssl``.
+# Certificates for tests.
 
 
-@dataclass(frozen=True, slots=True)
-class Certified:
-    """A certificate and its key."""
-
-    certificate: Path
-    key: Path
-
-
-@dataclass(frozen=True, slots=True)
-class Authority:
-    """Signs certificates; all files lie in one folder."""
-
-    folder: Path
-    name: str
-
-    @property
-    def certificate(self) -> Path:
-        return self.folder / f"{self.name}.crt"
-
-    def issue(self, name: str, *extensions: str) -> Certified:
-        """Return a certificate with a fresh key."""
-        made = Certified(self.folder / f"{name}.crt", self.folder / f"{name}.key")
-        signed = ["-CA", str(self.certificate), "-CAkey", str(self.folder / f"{self.name}.key")]
-        _request(name, made, [*signed, *(word for one in extensions for word in ("-addext", one))])
-        return made
-
-
-def authority(folder: Path, name: str) -> Authority:
-    """Return a fresh authority; the test is skipped where there is no openssl."""
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl is not installed, which makes the certificates")
-    made = Authority(folder, name)
-    _request(name, Certified(made.certificate, folder / f"{name}.key"), ["-addext", "keyUsage=critical,keyCertSign"])
-    return made
+def certificates(folder: Path) -> Path:
+    """Write the Secrets of extender and scheduler as the chart's job makes them, under an authority of their own."""
+    empty: dict[str, Content] = {AUTHORITY: {}, **{f"{side}-tls": {} for side in SIDES}}
+    for name, content in renewed(empty, "mooring", datetime.now(UTC)).items():
+        (folder / name).mkdir(parents=True)
+        for file, data in content.items():
+            (folder / name / file).write_bytes(data)
+    return folder
 
 
 def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, name: str | None = None) -> bool:
@@ -420,10 +393,3 @@ def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, name: str | None
                 side.do_handshake()
                 sides.remove(side)
     return not sides
-
-
-def _request(name: str, made: Certified, more: list[str]) -> None:
-    new_key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc", "-keyout", str(made.key)]
-    command = ["openssl", "req", "-x509", *new_key, "-out", str(made.certificate), "-days", "2", "-subj", f"/CN={name}"]
-    done = subprocess.run([*command, *more], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
@@ -376,43 +375,6 @@ class Interleavings(RuleBasedStateMachine):
 
 Interleavings.TestCase.settings = settings(deadline=None, max_examples=25, stateful_step_count=40)
 TestInterleavings = Interleavings.TestCase
-
-
-@pytest.mark.parametrize("seed", [*range(1, 16), 52])
-def test_stories_in_which_much_is_bound_end_without_a_refusal(seed: int) -> None:
-    """Long stories, of which 13 and 52 go wrong when pods that leave are taken for gone or for staying."""
-    chance = random.Random(seed)  # noqa: S311 - no secret
-    facts = KINDS[chance.choice(sorted(KINDS))]
-    world, count = World(facts, started(facts)), 0
-    for _ in range(50):
-        kind = chance.random()
-        if kind < 0.35:
-            world.hear(world.departures)
-            count += 1
-            cpus = chance.choice([[2], [2], [1], [3], [4], [1, 1], [2, 1], [1, 3], [2, 2, 1]])
-            init = chance.choice([0, 0, 0, 2])
-            pod = guaranteed(f"pod-{count}", *cpus, memory=chance.choice(["64Mi", "64Mi", "1Gi"]), init=init)
-            world.bind(pod, arrives=chance.random() < 0.9, answered=chance.random() < 0.9)
-        elif kind < 0.55:
-            world.step_node()
-        elif kind < 0.7:
-            world.hear()
-        elif kind < 0.78:
-            world.publish()
-        elif kind < 0.85:
-            world.deliver(chance.randrange(len(world.states)))
-        elif kind < 0.92 and world.stored:
-            seen = world.stored[chance.choice(sorted(world.stored))]
-            if not seen.leaving and not seen.finished:
-                world.tell(Seen(seen.pod, NODE, leaving=True))
-        elif kind < 0.98 and world.kubelet.node.active:
-            world.finish(chance.choice(sorted(world.kubelet.node.active)))
-        elif kind >= 0.98:
-            world.begin()
-            world.deliver(chance.randrange(len(world.states)))
-    while world.at_node < len(world.events):
-        world.step_node()
-    assert not world.rejected
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import httpx2
 import pytest
 from msgspec import structs
 from tests.patience import many_files, until
-from tests.scheduling.extender_cluster import PATIENT, Authority, Certified, authority, ready_extender, shake_hands
+from tests.scheduling.extender_cluster import PATIENT, certificates, ready_extender, shake_hands
 
 from mooring.cluster.extender.binding import ClusterPodAPI
 from mooring.cluster.extender.options import TLS, ExtenderOptions
@@ -110,13 +110,6 @@ def test_a_body_that_does_not_come_is_answered_before_the_connection_ends() -> N
     assert said.endswith(b'{"error":"the body did not arrive in time"}')
 
 
-def test_a_client_that_dawdles_holds_nobody_up() -> None:
-    with serving(ExtenderOptions(request_time=PATIENT)) as port, contextlib.ExitStack() as waiting:
-        for sent in (b"", b"POST /fil", HEAD, HEAD + b"\r\n{"):
-            waiting.enter_context(dawdling(port, sent))
-        assert answered(port) == 200
-
-
 def test_one_connection_serves_many_requests() -> None:
     with serving(ExtenderOptions(request_time=PATIENT)) as port:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
@@ -128,28 +121,32 @@ def test_one_connection_serves_many_requests() -> None:
                 assert connection.sock is first
 
 
-@pytest.fixture(scope="module")
-def signer(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return authority(tmp_path_factory.mktemp("ours"), "authority")
+EXTENDER, SCHEDULER = "mooring-extender-tls", "mooring-scheduler-tls"
 
 
 @pytest.fixture(scope="module")
-def secured(signer: Authority) -> ExtenderOptions:
-    own = signer.issue("extender", "subjectAltName=IP:127.0.0.1", "basicConstraints=critical,CA:FALSE")
-    return ExtenderOptions(tls=TLS(str(own.certificate), str(own.key), str(signer.certificate)), request_time=PATIENT)
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return certificates(tmp_path_factory.mktemp("ours"))
 
 
-def trusting(signer: Authority, own: Certified | None = None) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=str(signer.certificate))
+@pytest.fixture(scope="module")
+def secured(ours: Path) -> ExtenderOptions:
+    files = (str(ours / EXTENDER / name) for name in ("tls.crt", "tls.key", "ca.crt"))
+    return ExtenderOptions(tls=TLS(*files), request_time=PATIENT)
+
+
+def trusting(authority: Path, own: Path | None = None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(authority / SCHEDULER / "ca.crt"))
+    context.check_hostname = False
     if own is not None:
-        context.load_cert_chain(own.certificate, own.key)
+        context.load_cert_chain(own / SCHEDULER / "tls.crt", own / SCHEDULER / "tls.key")
     return context
 
 
 def test_clients_that_never_begin_their_handshake_keep_no_certified_client_out(
-    signer: Authority, secured: ExtenderOptions
+    ours: Path, secured: ExtenderOptions
 ) -> None:
-    scheduler = trusting(signer, signer.issue("scheduler", "extendedKeyUsage=clientAuth"))
+    scheduler = trusting(ours, ours)
     with many_files(SILENT * 2), serving(secured) as port, contextlib.ExitStack() as opened:
         silent = [opened.enter_context(dawdling(port, b"")) for _ in range(SILENT)]
         assert answered(port, scheduler) == 200
@@ -158,16 +155,12 @@ def test_clients_that_never_begin_their_handshake_keep_no_certified_client_out(
         assert answered(port, scheduler) == 200
 
 
-def test_who_has_no_certificate_or_anothers_is_refused(
-    signer: Authority, secured: ExtenderOptions, tmp_path: Path
-) -> None:
-    stranger = authority(tmp_path, "stranger").issue("scheduler", "extendedKeyUsage=clientAuth")
+def test_who_has_no_certificate_or_anothers_is_refused(ours: Path, secured: ExtenderOptions, tmp_path: Path) -> None:
     with serving(secured) as port:
-        for context in (trusting(signer), trusting(signer, stranger), None):
+        for context in (trusting(ours), trusting(ours, certificates(tmp_path)), None):
             with pytest.raises((ssl.SSLError, ConnectionError, http.client.HTTPException)):
                 answered(port, context)
-        scheduler = signer.issue("later", "basicConstraints=critical,CA:FALSE", "extendedKeyUsage=clientAuth")
-        assert answered(port, trusting(signer, scheduler)) == 200
+        assert answered(port, trusting(ours, ours)) == 200
 
 
 def test_files_that_are_no_certificates_are_reported_in_one_line(tmp_path: Path) -> None:
@@ -178,45 +171,34 @@ def test_files_that_are_no_certificates_are_reported_in_one_line(tmp_path: Path)
     assert "\n" not in str(caught.value)
 
 
-def test_replaced_certificates_are_used_from_the_next_connection_on(signer: Authority, tmp_path: Path) -> None:
+def test_replaced_certificates_are_used_from_the_next_connection_on(ours: Path, tmp_path: Path) -> None:
     """Also for clients that name no server, as a scheduler that knows the Service by its address."""
-    other = authority(tmp_path, "other")
-    names = ("subjectAltName=IP:127.0.0.1", "basicConstraints=critical,CA:FALSE")
+    other = certificates(tmp_path / "other")
     files = [tmp_path / name for name in ("tls.crt", "tls.key", "ca.crt")]
 
-    def place(by: Authority) -> None:
-        own = by.issue(f"extender-{by.name}", *names)
-        for target, source in zip(files, (own.certificate, own.key, by.certificate), strict=True):
+    def place(by: Path) -> None:
+        for target in files:
             fresh = target.with_suffix(".new")
-            fresh.write_bytes(source.read_bytes())
+            fresh.write_bytes((by / EXTENDER / target.name).read_bytes())
             fresh.replace(target)
 
-    place(signer)
+    def accepted(by: Path) -> bool:
+        """Tell whether client and server accept each other."""
+        try:
+            return shake_hands(context, trusting(by, by))
+        except ssl.SSLError:
+            return False
+
+    place(ours)
     problems: list[str] = []
     context = tls_context(TLSFiles(*map(str, files)), problems.append)
-    clients = {one.name: (one, one.issue("scheduler", "extendedKeyUsage=clientAuth")) for one in (signer, other)}
-    assert accepted(context, *clients["authority"])
-    assert not accepted(context, *clients["other"])
+    assert (accepted(ours), accepted(other)) == (True, False)
     place(other)
-    assert accepted(context, *clients["other"])
-    assert not accepted(context, *clients["authority"])
+    assert (accepted(other), accepted(ours)) == (True, False)
     files[1].write_text("damaged", encoding="utf-8")
-    assert accepted(context, *clients["other"])
-    assert accepted(context, *clients["other"])
+    assert (accepted(other), accepted(other)) == (True, True)
     assert len(problems) == 1
     assert "stays in use" in problems[0]
-
-
-def accepted(server: ssl.SSLContext, by: Authority, own: Certified) -> bool:
-    """Tell whether client and server accept each other."""
-    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    client.check_hostname = False
-    client.load_cert_chain(own.certificate, own.key)
-    client.load_verify_locations(by.certificate)
-    try:
-        return shake_hands(server, client)
-    except ssl.SSLError:
-        return False
 
 
 # Binds reuse connections to the API server, and none on which a request failed.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
@@ -40,16 +41,17 @@ from mooring.cluster.extender.possible_nodes import PossibleNodes, anonymous
 from mooring.cluster.extender.run import Extender
 from mooring.cluster.extender.view import ClusterView
 from mooring.engine.checkpoint.checksum import data_checksum
-from mooring.engine.core.config import CPU_HOTPLUG, KubeletConfig, MooringConfig, ReservedMemory
+from mooring.engine.core.config import CPU_HOTPLUG, FIXABLE_DEFECTS, KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.pod import Pod, QoS
 from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.kubelet.admit import admit, shape_of, view_key
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted, start_kubelet
+from mooring.engine.releases.catalog import RELEASES
 from mooring.explanations.why import Prediction, predicted
 from mooring.published.facts_document import digest_of, facts_document
-from mooring.published.objects import NodeFacts, NodeState, PodKey, state_document, state_of
+from mooring.published.objects import NodeFacts, NodeState, PodKey, encoded, state_document, state_of
 from mooring.published.observation import EngineObserver
 from mooring.published.possible_kubelets import UNJUDGED, UNPUBLISHED, UNREADABLE, NodeFaults, NodeKnowledge
 from mooring.published.restored import KnownKinds, NodeKind, kind_of, restored
@@ -94,10 +96,19 @@ def test_nodes_of_one_key_decide_equally_whatever_their_pods_are_called(
     assert predicted(anonymous(empty), shape_of(asked).pod)[1] == answer
 
 
-@given(hardware(), configurations(), st.data())
+MOORINGS = st.builds(
+    MooringConfig,
+    fixed_defects=st.frozensets(st.sampled_from(sorted(FIXABLE_DEFECTS))),
+    release=st.sampled_from(list(RELEASES.values())),
+)
+
+
+@given(hardware(), configurations(), MOORINGS, st.data())
 @settings(max_examples=60, deadline=None)
-def test_restored_node_decides_as_the_published(hard: Hardware, config: KubeletConfig, data: st.DataObject) -> None:
-    facts = NodeFacts(hard.info, config, MooringConfig())
+def test_restored_node_decides_as_the_published(
+    hard: Hardware, config: KubeletConfig, mooring: MooringConfig, data: st.DataObject
+) -> None:
+    facts = NodeFacts(hard.info, config, mooring)
     start = start_kubelet(facts.machine, facts.config, facts.mooring, StateTexts())
     kind = kind_of("digest", facts)
     if isinstance(start, NotStarted):
@@ -112,23 +123,26 @@ def test_restored_node_decides_as_the_published(hard: Hardware, config: KubeletC
         active = dict(kubelet.node.active)
         has_uids = data.draw(st.booleans())
         keys = tuple(PodKey(pod.namespace, pod.name, uid if has_uids else "") for uid, pod in active.items())
-        state = NodeState(NODE, "digest", kubelet.files, kubelet.node.providers.devices, keys)
-        asked = data.draw(pods("asked"))
-        _, real = kubelet.node.decide(asked)
+        state = NodeState(NODE, "digest", kubelet.files, kubelet.node.providers.devices, keys, 3)
+        assert state_of(json.loads(encoded(state_document(state)))) == state
         found = restored(kind, state, active)
         if isinstance(found, str):
             # As with strict-cpu-reservation and no shared CPU left: a kubelet would not start on its own file.
             again = start_kubelet(facts.machine, facts.config, facts.mooring, kubelet.files)
             assert isinstance(again, NotStarted), found
             return
-        _, answer = found.node.decide(asked)
+        # Without the specifications what is held stays held.
+        blind = restored(kind, state, {})
+        assert not isinstance(blind, str)
+        assert blind.node.cpu.default == found.node.cpu.default
+        for uid in ("x", "y"):
+            asked = data.draw(pods(uid))
+            kubelet, real = kubelet.admit(asked)
+            found, answer = found.admit(asked)
+            assert (answer.admitted, answer.reason, answer.containers) == (real.admitted, real.reason, real.containers)
+            assert found.files == kubelet.files
     except KubeletCrashError:
         return
-    assert (answer.admitted, answer.reason, answer.containers) == (real.admitted, real.reason, real.containers)
-    # Without the specifications what is held stays held.
-    blind = restored(kind, state, {})
-    assert not isinstance(blind, str)
-    assert blind.node.cpu.default == found.node.cpu.default
 
 
 @pytest.mark.parametrize(
@@ -421,14 +435,34 @@ def test_a_state_with_other_numa_nodes_than_its_facts_is_refused_with_the_cause(
     assert restored(kind, state, {}) == "its memory manager has NUMA nodes 0, 1, its facts 0, 2"
 
 
-def test_a_state_with_a_cpu_that_no_machine_can_have_is_refused_with_the_cause() -> None:
+@pytest.mark.parametrize(
+    ("file", "old", "new", "words"),
+    [
+        (
+            "cpu",
+            r'"defaultCpuSet":"[^"]*"',
+            '"defaultCpuSet":"99999"',
+            "its CPU manager has CPU 99999, a machine at",
+        ),
+        *(
+            ("memory", r'"cells":\[1\]', f'"cells":[1,{cell}]', "its memory manager has NUMA nodes ")
+            for cell in (-1, 5, 2**31)
+        ),
+    ],
+)
+def test_a_state_with_what_no_machine_can_have_is_refused_with_the_cause(
+    file: str, old: str, new: str, words: str
+) -> None:
     facts = replace(FACTS, mooring=MooringConfig(extensions=frozenset({CPU_HOTPLUG})))
     state = state_of_node(facts, started(facts))
-    cpu = json.loads(json.loads(state.files.cpu or "")["data"])
-    text = json.dumps({**cpu, "defaultCpuSet": "99999"}, separators=(",", ":"))
-    sealed = json.dumps({**json.loads(state.files.cpu or ""), "data": text, "dataChecksum": data_checksum(text)})
-    found = restored(usable("digest", facts), replace(state, files=replace(state.files, cpu=sealed)), {})
-    assert found == "its CPU manager has CPU 99999, a machine at most 8192 CPUs"
+    outer = json.loads(getattr(state.files, file))
+    text, changes = re.subn(old, new, outer["data"])
+    assert changes
+    sealed = json.dumps({**outer, "data": text, "dataChecksum": data_checksum(text)})
+    files: dict[str, Any] = {file: sealed}
+    found = restored(usable("digest", facts), replace(state, files=replace(state.files, **files)), {})
+    assert isinstance(found, str)
+    assert found.startswith(words)
 
 
 def test_where_the_engine_fails_about_one_node_every_other_is_filtered_scored_and_bound(
@@ -574,15 +608,3 @@ def test_facts_that_a_state_no_longer_refers_to_count_as_spare(monkeypatch: pyte
     assert sum(known.get(digest) is not None for digest in made) == 2
     known.keep(set(), listed={first})
     assert [digest for digest in made if known.get(digest)] == [first]
-
-
-@pytest.mark.parametrize("cell", [-1, 5, 2**31])
-def test_a_state_whose_memory_is_grouped_with_numa_nodes_of_no_machine_is_refused(cell: int) -> None:
-    kind, state = usable("digest", FACTS), state_of_node(FACTS, started(FACTS))
-    outer = json.loads(state.files.memory or "")
-    text = outer["data"].replace('"cells":[1]', f'"cells":[1,{cell}]')
-    assert text != outer["data"]
-    files = replace(state.files, memory=json.dumps({**outer, "data": text, "dataChecksum": data_checksum(text)}))
-    found = restored(kind, replace(state, files=files), {})
-    assert isinstance(found, str)
-    assert found.startswith("its memory manager has NUMA nodes ")

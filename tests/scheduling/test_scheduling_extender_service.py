@@ -129,14 +129,6 @@ def test_recorded_bind_binds(extender: Extender, server: Recorder) -> None:
     assert server.bound == [(asked["PodUID"], asked["Node"])]
 
 
-def test_a_bind_that_would_be_refused_by_the_node_is_refused_here(extender: Extender, server: Recorder) -> None:
-    for uid in ("one", "two", "three"):
-        extender.view.put_pod(Seen(guaranteed(uid, 20)))
-    assert bind(extender, "one", "node-a") == bind(extender, "two", "node-a") == ""
-    assert "MOOR-103" in bind(extender, "three", "node-a")
-    assert server.bound == [("one", "node-a"), ("two", "node-a")]
-
-
 @pytest.mark.parametrize(("code", "counts"), [(409, False), (404, False), (0, True), (500, True), (429, True)])
 def test_a_pod_counts_unless_it_is_said_to_be_unbound(
     extender: Extender, server: Recorder, code: int, counts: bool
@@ -488,42 +480,23 @@ def test_pods_of_a_node_are_read_once_and_until_they_could_be() -> None:
 
 
 @pytest.mark.parametrize("is_known", [True, False])
-@pytest.mark.parametrize("is_deleted", [True, False])
-def test_a_pod_that_ends_while_its_node_is_read_does_not_count(*, is_known: bool, is_deleted: bool) -> None:
+@pytest.mark.parametrize(
+    "meanwhile",
+    [None, Seen(guaranteed("one", 2), NODE, finished=True), Seen(guaranteed("one", 2), NODE, leaving=True)],
+    ids=["deleted", "finished", "leaving"],
+)
+def test_a_pod_that_ends_or_begins_to_while_its_node_is_read_does_not_count(
+    *, is_known: bool, meanwhile: Seen | None
+) -> None:
     server = Server("one")
     replica = Replica(server)
-    seen = Seen(guaranteed("one", 2), NODE)
-
-    def end() -> None:
-        if is_deleted:
-            replica.view.drop_pod("one")
-        else:
-            replica.view.put_pod(replace(seen, finished=True))
-
+    view = replica.view
     if is_known:
-        replica.view.put_pod(seen)
-    server.meanwhile = end
+        view.put_pod(Seen(guaranteed("one", 2), NODE))
+    server.meanwhile = lambda: view.drop_pod("one") if meanwhile is None else view.put_pod(meanwhile)
     replica.election.step()
-    assert not replica.bind("two").Error
-
-
-def test_a_pod_that_begins_to_leave_while_its_node_is_read_leaves() -> None:
-    server = Server("one")
-    replica = Replica(server)
-    seen = Seen(guaranteed("one", 2), NODE)
-    replica.view.put_pod(seen)
-    server.meanwhile = lambda: replica.view.put_pod(replace(seen, leaving=True))
-    replica.election.step()
-    replica.bind("two")
-    assert not replica.view.pods_on(NODE)
-
-
-def test_one_replica_reads_no_node() -> None:
-    server = Server()
-    replica = Replica(server)
-    alone = Binder(replica.view, server, Shapes(), replica.binder.verdict)
-    assert not alone.bind(BindArguments("one", "default", "one", NODE)).Error
-    assert server.reads == 0
+    assert bool(replica.bind("two").Error) is (meanwhile is not None and meanwhile.leaving)
+    assert "one" not in replica.view.pods_on(NODE)
 
 
 class Steps(threading.Event):

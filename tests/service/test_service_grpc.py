@@ -22,7 +22,6 @@ from h2.connection import H2Connection
 from h2.events import StreamEnded
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.service.message_tables import build_messages
 from tests.service.recorded_log import RecordedLog
 
 from mooring.engine.core.pod import ClaimedDevice
@@ -34,8 +33,11 @@ from mooring.service.messages import Int32, Int64, Map, Repeated, TypedMessage, 
 from mooring.service.podresources import PodResourcesClient, PodResourcesError, pods_in
 
 SERVICE = "example.Echo"
-TEXT = build_messages("example", {"Text": "1 text string"})["Text"]
 TIMEOUT = 60
+
+
+class TextMessage(TypedMessage, package="example"):
+    text: str = at(1)
 
 
 def echo(asked: Any) -> Message:
@@ -43,7 +45,7 @@ def echo(asked: Any) -> Message:
         raise CallRefusedError("NOT_FOUND", "100 % not here: ünbekannt")
     if asked.text == "break":
         raise ZeroDivisionError
-    return TEXT(text=asked.text)
+    return TextMessage(text=asked.text)
 
 
 @pytest.fixture
@@ -54,7 +56,7 @@ def log() -> RecordedLog:
 @pytest.fixture
 def channel(tmp_path: Path, log: RecordedLog) -> Iterator[grpc.Channel]:
     path = str(tmp_path / "echo.sock")
-    served = GRPCSocket(path, SERVICE, {"Echo": Method(TEXT, echo)}, log)
+    served = GRPCSocket(path, SERVICE, {"Echo": Method(TextMessage, echo)}, log)
     with grpc.insecure_channel(f"unix:{path}", [("grpc.default_authority", "localhost")]) as opened:
         yield opened
     served.close()
@@ -83,11 +85,11 @@ def test_a_malformed_request_is_one_line_without_a_traceback(
     assert "\n" not in str(line.fields["problem"])
     assert [one for one in caplog.records if one.exc_info or "Traceback" in one.getMessage()] == []
     assert "Traceback" not in capfd.readouterr().err
-    assert ask(channel, TEXT(text="next").SerializeToString()) == TEXT(text="next").SerializeToString()
+    assert ask(channel, TextMessage(text="next").SerializeToString()) == TextMessage(text="next").SerializeToString()
 
 
 def test_an_answer_that_is_an_error_is_no_event(channel: grpc.Channel, log: RecordedLog) -> None:
-    assert refused(channel, TEXT(text="refuse").SerializeToString()) == (
+    assert refused(channel, TextMessage(text="refuse").SerializeToString()) == (
         grpc.StatusCode.NOT_FOUND,
         "100 % not here: ünbekannt",
     )
@@ -95,7 +97,7 @@ def test_an_answer_that_is_an_error_is_no_event(channel: grpc.Channel, log: Reco
 
 
 def test_a_defect_is_told_to_caller_and_log(channel: grpc.Channel, log: RecordedLog) -> None:
-    code, text = refused(channel, TEXT(text="break").SerializeToString())
+    code, text = refused(channel, TextMessage(text="break").SerializeToString())
     assert (code, text) == (grpc.StatusCode.INTERNAL, "internal error: ZeroDivisionError")
     assert [(line.event, line.fields["method"], line.is_of_exception) for line in log.lines] == [
         ("internal error; the gRPC request was refused", f"{SERVICE}/Echo", True)
@@ -115,7 +117,7 @@ def test_until_a_client_connects_grpc_is_not_imported(tmp_path: Path) -> None:
 
 def test_clients_that_were_there_first_are_served_as_long_as_they_stay(channel: grpc.Channel, tmp_path: Path) -> None:
     path = str(tmp_path / "echo.sock")
-    hello = TEXT(text="hello").SerializeToString()
+    hello = TextMessage(text="hello").SerializeToString()
     assert ask(channel, hello) == hello
     options = [("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel_pool", 1)]
     with grpc.insecure_channel(f"unix:{path}", options) as other:
@@ -141,20 +143,20 @@ ECHO = f"{SERVICE}/Echo"
 @contextmanager
 def serving(path: str, client: UnaryClient, answer: Callable[[Any], Message] = echo) -> Iterator[None]:
     """Serve until the client is closed: a server waits for its clients."""
-    end = serve(path, SERVICE, {"Echo": Method(TEXT, answer)}, RecordedLog())
+    end = serve(path, SERVICE, {"Echo": Method(TextMessage, answer)}, RecordedLog())
     yield
     client.close()
     end()
 
 
 def said(client: UnaryClient, text: str) -> str:
-    answer: Any = TEXT.FromString(client.ask(ECHO, TEXT(text=text).SerializeToString(), SECONDS))
+    answer: Any = TextMessage.FromString(client.ask(ECHO, TextMessage(text=text).SerializeToString(), SECONDS))
     return str(answer.text)
 
 
 def refusal(client: UnaryClient, text: str = "", seconds: float = SECONDS) -> CallError:
     with pytest.raises(CallError) as caught:
-        client.ask(ECHO, TEXT(text=text).SerializeToString(), seconds)
+        client.ask(ECHO, TextMessage(text=text).SerializeToString(), seconds)
     return caught.value
 
 
@@ -177,7 +179,7 @@ def test_questions_follow_one_another_on_one_connection(path: str, client: Unary
 
 def test_an_answer_of_several_frames_is_joined_and_a_too_large_one_refused(path: str, client: UnaryClient) -> None:
     size = [LARGEST - 10]
-    with serving(path, client, lambda _asked: TEXT(text="x" * size[-1])):
+    with serving(path, client, lambda _asked: TextMessage(text="x" * size[-1])):
         assert len(said(client, "")) == LARGEST - 10
         size.append(LARGEST + 1)
         found = refusal(client)
@@ -200,7 +202,7 @@ def test_an_error_has_its_code_and_its_words(path: str, client: UnaryClient) -> 
 
 
 def test_a_server_that_starts_again_is_asked_on_a_new_connection(path: str, client: UnaryClient) -> None:
-    methods: Methods = {"Echo": Method(TEXT, echo)}
+    methods: Methods = {"Echo": Method(TextMessage, echo)}
     for text in ("one", "two"):
         end = serve(path, SERVICE, methods, RecordedLog())
         assert said(client, text) == text
@@ -375,7 +377,7 @@ def test_a_kubelet_that_is_away_can_answer_later(tmp_path_factory: pytest.TempPa
     assert caught.value.is_transient
 
 
-# A message that is declared as a class is on the wire what a table of the same fields is.
+# What a message that is declared as a class is on the wire.
 
 
 SCALARS = {"text": "ä", "data": b"\0", "flag": True, "share": 0.5, "i": -1, "j": -(2**40), "u": 7, "v": 2**60}
@@ -400,24 +402,21 @@ class NestedMessage(TypedMessage, package="declared"):
     by_name: Map[str, ScalarsMessage] = at(5)
 
 
-TABLES = build_messages(
-    "tables",
-    {
-        "Scalars": "1 text string\n2 data bytes\n3 flag bool\n4 share double\n5 i int32\n6 j int64\n7 u uint32\n"
-        "900 v uint64",
-        "Nested": "1 one Scalars\n2 many repeated Scalars\n3 words repeated string\n4 labels map string string\n"
-        "5 by_name map string Scalars",
-    },
+ON_THE_WIRE = (
+    "0a02c3a4120100180121000000000000e03f28ffffffffffffffffff01308080808080e0ffffff013807a038" + "80" * 8 + "10"
 )
 
 
-def test_declared_and_tabled_messages_are_the_same_on_the_wire() -> None:
+def test_a_declared_message_has_each_field_under_its_number_on_the_wire() -> None:
     one = ScalarsMessage(**SCALARS)  # type: ignore[arg-type]
+    assert one.SerializeToString().hex() == ON_THE_WIRE
     message = NestedMessage(one=one, many=[one, ScalarsMessage()], words=["a", "b"], labels={"k": "v"})
     message.by_name["x"].text = "y"
-    again = TABLES["Nested"].FromString(message.SerializeToString())
-    assert json_format.MessageToDict(again) == json_format.MessageToDict(message)
-    assert again.SerializeToString() == message.SerializeToString()
+    inner = f"35{ON_THE_WIRE}"
+    assert (
+        message.SerializeToString().hex() == f"0a{inner}12{inner}12001a01611a016222060a016b1201762a080a017812030a0179"
+    )
+    message = NestedMessage.FromString(message.SerializeToString())
     assert (message.many[0].j, message.by_name["x"].text, dict(message.labels)) == (-(2**40), "y", {"k": "v"})
 
 

@@ -176,14 +176,6 @@ def test_clients_that_do_not_read_their_answers_keep_nobody_out() -> None:
             assert get(server, "/hello") == (200, b"hello\n")
 
 
-@pytest.mark.parametrize("sent", [b"", b"GET /hel", b"GET /hello HTTP/1.1\r\nHost: a\r\n"])
-def test_a_client_that_takes_too_long_is_cut(sent: bytes) -> None:
-    with patient(seconds=0.05) as server, socket.create_connection(server.address, timeout=TIMEOUT) as client:
-        client.sendall(sent)
-        with suppress(ConnectionError):
-            assert client.recv(1) == b""
-
-
 def test_a_request_with_two_lengths_is_refused_and_what_follows_is_not_answered(server: HTTPServer) -> None:
     hidden = b"GET /hello HTTP/1.1\r\nHost: a\r\n\r\n"
     framing = b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"

@@ -118,32 +118,11 @@ def test_a_replica_gives_up_only_its_own_lease(server: Server) -> None:
     assert server.lease["spec"]["holderIdentity"].startswith("replica-0:8888_")
 
 
-@pytest.mark.parametrize("fails", ["read", "before", "after"])
-def test_a_renewal_that_fails_leaves_the_time_of_the_last_one(server: Server, fails: str) -> None:
-    (only,) = replicas(server, 1)
-    only.step()
-    server.now, server.fails = 3.0, fails
-    with pytest.raises(ClusterError):
-        only.step()
-    assert (only.may_work_for(0.5), only.may_work_for(2.0)) == (True, False)
-    server.now = 4.0
-    assert not only.leads
-
-
 def test_a_replica_that_starts_again_is_another_one(server: Server) -> None:
     first, again = replica(server, "h:1"), replica(server, "h:1")
     first.step()
     again.step()
     assert not again.leads
-
-
-def test_fields_of_others_stay_in_the_lease(server: Server) -> None:
-    server.lease["metadata"]["labels"] = {"kept": "yes"}
-    (only,) = replicas(server, 1)
-    only.step()
-    written: Any = server.lease
-    assert written["metadata"]["labels"] == {"kept": "yes"}
-    assert written["spec"]["leaseDurationSeconds"] == DURATION
 
 
 # A kubeconfig that cannot be used is told in one line that names the field.

@@ -7,14 +7,15 @@ from itertools import product
 from typing import Any
 
 import pytest
+from tests.values import cases
 
 from mooring import merge_hints
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.errors import InputError
 from mooring.engine.topologymanager.facts import HintsMerged
 from mooring.engine.topologymanager.hints import DONT_CARE, NOT_POSSIBLE, Hint, Hints, NUMAInfo
-from mooring.engine.topologymanager.merge import BEST_EFFORT, RESTRICTED, SINGLE_NUMA_NODE, merge
-from mooring.engine.topologymanager.wide import Family, merge_entries
+from mooring.engine.topologymanager.merge import BEST_EFFORT, MOST_CHOICES, RESTRICTED, SINGLE_NUMA_NODE, merge
+from mooring.engine.topologymanager.wide import WIDEST, Family
 
 
 def cpu(*hints: tuple[list[int] | None, bool], resource: str = "cpu") -> dict[str, Any]:
@@ -31,7 +32,18 @@ def merged(policy: str, *providers: dict[str, Any] | None, nodes: int = 2) -> tu
 # Preference.
 
 
+def test_a_mask_with_nodes_that_the_machine_lacks_is_another_mask() -> None:
+    found = merged("best-effort", cpu(([0], True)), cpu(([0, 5], True), resource="gpu"))
+    assert found == ((0,), False, True)
+
+
 # The face.
+
+
+def test_hints_are_listed_by_size_and_then_lexicographically() -> None:
+    hints = Hints((NUMAMask(0b100), NUMAMask(0b1)), (NUMAMask(0b110), NUMAMask(0b11), NUMAMask(0b1001)), (True,))
+    assert [hint.numa for hint in hints] == [None, (0,), (2,), (0, 1), (0, 3), (1, 2)]
+    assert len(hints) == 6
 
 
 def test_own_values_merge_like_plain_ones() -> None:
@@ -42,92 +54,17 @@ def test_own_values_merge_like_plain_ones() -> None:
         assert merged(policy, plain) == merged(policy, own) == merged(policy, mixed)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        ({"policy": "strict"}, 'policy: unknown policy: "strict"'),
-        ({"numa_nodes": []}, "numa_nodes: a machine has at least one NUMA node"),
-        ({"numa_nodes": [64]}, "NUMA node 64: bit number must be in range 0-63"),
-        ({"numa_nodes": [-1]}, "NUMA node -1: bit number must be in range 0-63"),
-        ({"options": {"x": ""}}, 'options: unknown Topology Manager Policy option: "x"'),
-        ({"options": {"prefer-closest-numa-nodes": "1"}}, "distances: prefer-closest-numa-nodes needs one row"),
-        ({"options": {"prefer-closest-numa-nodes": "1"}, "distances": 5}, "distances: prefer-closest-numa-nodes needs"),
-        (
-            {"options": {"prefer-closest-numa-nodes": "1"}, "distances": [["x"]] * 2},
-            "distances: a row of distances is a",
-        ),
-        ({"numa_nodes": ["a"]}, "NUMA node 'a': bit number must be in range 0-63"),
-        ({"numa_nodes": [[1]]}, "numa_nodes: NUMA nodes are a list of numbers"),
-        ({"numa_nodes": 5}, "numa_nodes: NUMA nodes are a list of numbers"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "text"), cases(__file__, "merges-refused.yaml", "arguments", "text"))
 def test_nonsense_is_refused_in_one_line(arguments: dict[str, Any], text: str) -> None:
-    call: dict[str, Any] = {"policy": "best-effort", "numa_nodes": [0, 1], **arguments}
+    call: dict[str, Any] = {"policy": "best-effort", "providers": [None], "numa_nodes": [0, 1], **arguments}
     with pytest.raises(InputError) as error:
-        merge_hints(call.pop("policy"), [None], **call)
+        merge_hints(**call)
     assert str(error.value).startswith(text)
 
 
-@pytest.mark.parametrize(
-    ("number", "text"),
-    [
-        *((number, "") for number in ("8", "+9", str(2**63 - 1), "0" * 5000 + "8")),
-        *((number, 'the minimum value of "max-allowable-numa-nodes" should') for number in ("7", "-0", str(-(2**63)))),
-        *(
-            (number, "invalid syntax")
-            for number in ("", "+", "-", " 1", "1 ", "1_0", "0x1", "1e3", "--1", "+-1", "²", "１")
-        ),
-        *((number, "out of range") for number in (str(2**63), str(-(2**63) - 1), "1" + "0" * 19, "9" * 5000)),
-    ],
-)
-def test_numbers_of_options_are_read_as_go_reads_them(number: str, text: str) -> None:
-    options = {"max-allowable-numa-nodes": number}
-    if not text:
-        assert merge_hints("best-effort", [None], numa_nodes=[0], options=options).admitted
-        return
-    with pytest.raises(InputError, match=text):
-        merge_hints("best-effort", [None], numa_nodes=[0], options=options)
-
-
-def with_node(node: Any) -> dict[str, Any]:
-    return cpu(([0], True), ([0, node], False))
-
-
-NO_LIST = "providers[0].cpu: hints are null or a list"
-
-
-@pytest.mark.parametrize("policy", ["best-effort", "single-numa-node"])
-@pytest.mark.parametrize(
-    ("provider", "text"),
-    [
-        (3, "providers[0]: a provider is null or a mapping"),
-        ({"cpu": 3}, NO_LIST),
-        ({"cpu": [3]}, NO_LIST),
-        ({"cpu": [{"numa": [0]}]}, NO_LIST),
-        ({"cpu": [{"numa": 3}]}, NO_LIST),
-        ({"cpu": [{"numa": [0], "preferred": 1}]}, NO_LIST),
-        ({"cpu": [{"numa": None, "preferred": "true"}]}, NO_LIST),
-        *((with_node(node), f"NUMA node {node!r}: bit number must be in range 0-63") for node in (64, -1, "a", 0.5)),
-    ],
-)
-def test_bad_hints_are_refused_with_their_place(policy: str, provider: Any, text: str) -> None:
-    with pytest.raises(InputError) as error:
-        merge_hints(policy, [provider], numa_nodes=[0])
-    assert str(error.value).startswith(text)
-
-
-def test_an_observer_receives_the_rule_and_the_bound() -> None:
-    def heard(policy: str, *providers: dict[str, Hints]) -> tuple[str, int]:
-        facts: list[object] = []
-        merge(policy, merge_entries(providers), NUMAInfo(NUMAMask(0b11)), facts.append)
-        (fact,) = facts
-        assert isinstance(fact, HintsMerged)
-        return fact.rule, fact.bound
-
-    assert heard("restricted", {"cpu": Hints((NUMAMask(0b1),))}) == ("preferred", 0)
-    assert heard("restricted", {"cpu": Hints((), (NUMAMask(0b11),))}) == ("narrowest", 2)
-    assert heard("best-effort", {"cpu": Hints((NUMAMask(0b1),))}, {"gpu": Hints((NUMAMask(0b10),))}) == ("nothing", 1)
-    assert heard("single-numa-node", {"cpu": Hints((NUMAMask(0b11),))}) == ("filtered", 0)
+@pytest.mark.parametrize("number", ["8", "+9", str(2**63 - 1), "0" * 5000 + "8"])
+def test_numbers_of_options_are_read_as_go_reads_them(number: str) -> None:
+    assert merge_hints("restricted", [None], numa_nodes=[0], options={"max-allowable-numa-nodes": number}).admitted
 
 
 INFO = NUMAInfo(NUMAMask(0b111))
@@ -146,6 +83,29 @@ def merged_fact(policy: str, entries: tuple[Hints | Family, ...], info: NUMAInfo
     [fact] = facts
     assert isinstance(fact, HintsMerged)
     return fact
+
+
+@pytest.mark.parametrize(
+    ("policy", "entries", "rule", "bound"),
+    [
+        (RESTRICTED, (Hints((NUMAMask(0b1),)),), "preferred", 0),
+        (RESTRICTED, (Hints((), (NUMAMask(0b11),)),), "narrowest", 2),
+        (BEST_EFFORT, (Hints((NUMAMask(0b1),)), Hints((NUMAMask(0b10),))), "nothing", 1),
+        (SINGLE_NUMA_NODE, (Hints((NUMAMask(0b11),)),), "filtered", 0),
+    ],
+)
+def test_an_observer_receives_the_rule_and_the_bound(
+    policy: str, entries: tuple[Hints, ...], rule: str, bound: int
+) -> None:
+    fact = merged_fact(policy, entries)
+    assert (fact.rule, fact.bound) == (rule, bound)
+
+
+@pytest.mark.parametrize("width", [MOST_CHOICES.bit_length(), WIDEST + 1])
+def test_sets_that_are_too_many_are_not_listed(width: int) -> None:
+    every = tuple(NUMAMask(mask) for mask in range(1, 2 * MOST_CHOICES))
+    fact = merged_fact(RESTRICTED, (Hints(others=every), Hints(others=every)), NUMAInfo(NUMAMask((1 << width) - 1)))
+    assert (fact.rule, fact.choices) == ("narrowest", None)
 
 
 def masks(hints: Hints) -> set[int]:

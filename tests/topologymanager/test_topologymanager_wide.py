@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from math import prod
 from random import Random
 
@@ -208,6 +209,23 @@ def test_the_narrowest_member_is_that_of_the_list(drawn: tuple[Family, int]) -> 
     family, _ = drawn
     sizes = [hint.mask.bit_count() for hint in family.hints() if hint.mask is not None]
     assert family.narrowest() == min(sizes, default=0)
+
+
+def test_every_list_beside_a_family_has_a_say_in_what_is_preferred() -> None:
+    family = Family(NUMAMask((1 << 10) - 1), (Demand(4, (4,) * 10),), 1)
+    entries: list[AnyHints] = [family, *(Hints(tuple(map(NUMAMask, masks))) for masks in ((1, 2, 4), (2, 4), (4,)))]
+    for asked in permutations(entries):
+        assert merge("restricted", asked, NUMAInfo(family.universe)).mask == 4
+
+
+def test_cpus_of_many_nodes_with_memory_of_one_or_of_a_group_meet_inside_it() -> None:
+    """24 of 32 nodes are needed for the CPUs: going through the ten million sets of so many would not end."""
+    rows = {node: tuple(10 if node == other else 12 + abs(node - other) for other in range(32)) for node in range(32)}
+    universe, group = NUMAMask((1 << 32) - 1), NUMAMask(mask_of((5, 9, 30)))
+    cpus = Family(universe, (Demand(24 * 8, (8,) * 32),), 24)
+    for info in (NUMAInfo(universe), NUMAInfo(universe, rows)):
+        for masks, expected in ((tuple(NUMAMask(1 << node) for node in range(32)), 1), ((group,), group)):
+            assert merge("best-effort", [cpus, Hints((), masks)], info).mask == expected
 
 
 @pytest.mark.parametrize("nodes", [17, 34, 64])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -195,7 +195,6 @@ class SessionListener(nri.SessionObserver):
         adapter: RuntimeAdapter,
         metrics: AgentMetrics,
         log: Log,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Begin to listen.
 
@@ -204,11 +203,9 @@ class SessionListener(nri.SessionObserver):
             adapter: corrects what a lost answer should have made true.
             metrics: count.
             log: of the agent.
-            clock: seconds that only go forward.
         """
         self._holder, self._adapter, self._metrics, self._log = holder, adapter, metrics, log
         self._link, self._is_silent = NO_RUNTIME, False
-        self._clock = clock
         self._waiting: float | None = None
         """Since when the runtime takes connections and has not told what runs."""
         self._lock = threading.Lock()
@@ -281,14 +278,14 @@ class SessionListener(nri.SessionObserver):
     def check(self) -> None:
         """Say once that the runtime lets the agent wait too long; to be called now and then, from one other thread."""
         waiting = self._waiting
-        if waiting is None or self._is_silent or self._clock() - waiting < SILENCE:
+        if waiting is None or self._is_silent or time.monotonic() - waiting < SILENCE:
             return
         if self._show(silent=True, waiting=waiting):
-            self._log.warning("runtime silent", seconds=round(self._clock() - waiting), remedy=REMEDY)
+            self._log.warning("runtime silent", seconds=round(time.monotonic() - waiting), remedy=REMEDY)
 
     def _wait(self) -> None:
         if self._waiting is None:
-            self._waiting = self._clock()
+            self._waiting = time.monotonic()
 
     def _show(self, waiting: float | None = None, **changes: Any) -> bool:
         """Publish what has changed; with ``waiting`` only if that is still so. Return whether it was published."""

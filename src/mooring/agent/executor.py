@@ -248,24 +248,19 @@ def _write_assigned(mine: Path, assigned: Assigned, *, again: bool = False) -> N
         # Who is not mixed any more may have it open in a watch.
         texts[SHARED_FILE] = str(assigned.shared or "")
     for name, text in texts.items():
-        if again or _text(mine / name) != text:
-            new = mine / f".{name}"
-            new.unlink(missing_ok=True)
-            # Nothing is brought to the disk: the folder is one of a file system that a reboot empties.
-            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, _FILE_MODE)
-            try:
-                os.fchmod(descriptor, _FILE_MODE)
-                os.write(descriptor, text.encode("ascii"))
-            finally:
-                os.close(descriptor)
-            new.replace(mine / name)
-
-
-def _text(path: Path) -> str | None:
-    try:
-        return path.read_text("ascii")
-    except (OSError, ValueError):
-        return None
+        with suppress(OSError, ValueError):
+            if not again and (mine / name).read_text("ascii") == text:
+                continue
+        new = mine / f".{name}"
+        new.unlink(missing_ok=True)
+        # Nothing is brought to the disk: the folder is one of a file system that a reboot empties.
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, _FILE_MODE)
+        try:
+            os.fchmod(descriptor, _FILE_MODE)
+            os.write(descriptor, text.encode("ascii"))
+        finally:
+            os.close(descriptor)
+        new.replace(mine / name)
 
 
 def _remove(mine: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -24,7 +23,7 @@ with lazily():
 
 if TYPE_CHECKING:
     from mooring.fleet.simulation import Simulation
-    from mooring.fleet.trials import Figures, FinishedTrials, FleetTrial
+    from mooring.fleet.trials import Figures
 
 SIMULATE_EXAMPLES = """\b
 Examples:
@@ -140,26 +139,22 @@ def compare_command(
     if kubelet_version:
         settings = (*settings, f"{ranking.RELEASE}={kubelet_version}")
     asked = ranking.variants(cluster, works, chosen, settings, inputs.seed)
-    found = _figures(asked, jobs, dask, trials.FinishedTrials(resume) if resume else None)
+    store = trials.FinishedTrials(resume) if resume else None
+    done: dict[int, Figures] = {}
+    watched = terminal.Watched("simulations", lambda: len(asked), on_screen=True)
+    try:
+        for place, figures in watched.items(trials.run_trials(asked, jobs, dask, store)):
+            done[place] = figures  # noqa: PERF403 - what is done before an interrupt counts
+    except KeyboardInterrupt:
+        if not done:
+            raise
+        hint = "" if store is not None else "; with --resume FOLDER the next run goes on from here"
+        tell(f"cut short after {len(done)} of {len(asked)} simulations{hint}")
+    found = [done[place] for place in sorted(done)]
     plot = text.comparison_plot(cluster.name, works[0], found)
     parts = text.comparison_parts(cluster.name, works[0], found)
     common.print_answer(form, to, ranking.comparison_document(works[0].name, found), parts, plot)
     return YES
-
-
-def _figures(asked: Sequence[FleetTrial], jobs: int, dask: str, store: FinishedTrials | None) -> list[Figures]:
-    """Run trials with a bar; an interrupt ends the run, and what is done is the answer."""
-    found: dict[int, Figures] = {}
-    watched = terminal.Watched("simulations", lambda: len(asked), on_screen=True)
-    try:
-        for place, figures in watched.items(trials.run_trials(asked, jobs, dask, store)):
-            found[place] = figures  # noqa: PERF403 - what is done before an interrupt counts
-    except KeyboardInterrupt:
-        if not found:
-            raise
-        hint = "" if store is not None else "; with --resume FOLDER the next run goes on from here"
-        tell(f"cut short after {len(found)} of {len(asked)} simulations{hint}")
-    return [found[place] for place in sorted(found)]
 
 
 SIZE_EXAMPLES = """\b

@@ -103,15 +103,13 @@ def cluster_events(entries: Sequence[object], cluster: clusters.NodeCluster) -> 
         InputError: one is not valid, or names a node that there is not.
     """
     reader, found = _Reader(cluster), list[clusters.ClusterEvent]()
-    for index, entry in sorted(enumerate(entries), key=lambda numbered: _time_of(numbered[1])):
+    # What is no time is reported where the event is read.
+    given = [entry.get("at") if isinstance(entry, dict) else None for entry in entries]
+    times = [at if isinstance(at, int | float) else 0.0 for at in given]
+    for index in sorted(range(len(entries)), key=lambda place: times[place]):
         with reading.within(f"events[{index}]"):
-            found += reader.events(reading.as_mapping(entry))
+            found += reader.events(reading.as_mapping(entries[index]))
     return tuple(sorted(found, key=lambda event: event.at))
-
-
-def _time_of(entry: object) -> float:
-    at = entry.get("at") if isinstance(entry, dict) else None
-    return at if isinstance(at, int | float) else 0.0
 
 
 class _Reader:

@@ -69,7 +69,11 @@ def fleet_page_text(answer: FleetDocument, result: Simulation, history: NodeHist
         history: of its nodes.
     """
     document, members = with_pods(answer, result), result.nodes.table.members
-    moments, pods = [at for at, *_ in history.moments], _pods(result.records)
+    moments, pods = [at for at, *_ in history.moments], list(result.records)
+    if len(pods) > MOST_PODS:
+        calm = (PodPhase.RAN, PodPhase.RUNS, PodPhase.LEFT, PodPhase.EVICTED)
+        kept = sorted(range(len(pods)), key=lambda place: (pods[place].fate in calm, place))[:MOST_PODS]
+        pods = [result.records[place] for place in sorted(kept)]
     resources = sorted((use.resource for use in answer.uses), key=lambda name: (name != CPU, name))[:MOST_RESOURCES]
     shares = {name: shares_of(result, history.moments, name) for name in resources}
     rows, states = rows_of(result, shares[CPU]), _chosen(history)
@@ -190,15 +194,6 @@ def _pictures(result: Simulation, history: NodeHistory, states: Iterable[SharedS
             owners.append(replace(owner, label=f"{label}{slash}{container}"))
         found.append(replace(plan_view(plan, owners), name=group.name))
     return found
-
-
-def _pods(records: Sequence[Record]) -> Sequence[Record]:
-    """Return the pods of the page, in the order of creation."""
-    if len(records) <= MOST_PODS:
-        return records
-    calm = (PodPhase.RAN, PodPhase.RUNS, PodPhase.LEFT, PodPhase.EVICTED)
-    kept = sorted(range(len(records)), key=lambda place: (records[place].fate in calm, place))[:MOST_PODS]
-    return [records[place] for place in sorted(kept)]
 
 
 def _picture(svg: str) -> str:

@@ -28,7 +28,6 @@ from mooring.fleet.cluster import ControllerKind, PodArrival, PodDemand, Work, W
 from mooring.fleet.event_files import recorded_arrivals, seconds_at
 from mooring.inputs.decoding import fields as reading
 from mooring.inputs.decoding.documents import load_documents, located
-from mooring.inputs.decoding.files import Paths, paths_of
 from mooring.inputs.pods.pod_files import PodOrigin, pods_with_origins, scaled_down_pods
 from mooring.inputs.pods.pod_relations import NO_RELATIONS, pod_relations
 from mooring.inputs.pods.pods import pod_from_object
@@ -173,7 +172,7 @@ _LINE_FIELDS: Final = ("pod", "workload", "at", "runs", "leaves", "owner", "coun
 
 
 def load_work(
-    paths: Paths, seed: int = 0, *, traces: Paths = (), stay: bool = False, scaled_down: bool = False
+    paths: Sequence[str], seed: int = 0, *, traces: Sequence[str] = (), stay: bool = False, scaled_down: bool = False
 ) -> Work:
     """Read work from files; all of them together are one.
 
@@ -188,7 +187,6 @@ def load_work(
         InputError: a file cannot be read or understood, or has no pod.
     """
     kinds, found, findings = Kinds(), list[PodArrival | Workload](), list[str]()
-    paths, traces = paths_of(paths), paths_of(traces)
     for path in paths:
         if path.endswith(".jsonl"):
             _gather(found, _of_lines(path, kinds), path)
@@ -197,9 +195,9 @@ def load_work(
             _gather(found, _of_documents(load_documents(path), kinds, findings, draw, scaled_down=scaled_down), path)
     for path in traces:
         _gather(found, recorded_arrivals(path, kinds, findings), path)
-    paths += traces
+    name = ", ".join((*paths, *traces))
     if not found:
-        raise InputError("there is no pod in it", source=", ".join(paths), remedy="give manifests or a trace")
+        raise InputError("there is no pod in it", source=name, remedy="give manifests or a trace")
     if stay:
         found = [replace(one, runs=None, leaves=None) for one in found]
         findings.append("pods stay where they are: their ends are left out")
@@ -207,7 +205,7 @@ def load_work(
         found = [replace(one, asked=unrelated.get(id(one.asked), one.asked)) for one in found]
     arrivals = [one for one in found if isinstance(one, PodArrival)]
     workloads = [one for one in found if isinstance(one, Workload)]
-    return work_of(", ".join(paths), arrivals, [*findings, *kinds.findings()], workloads)
+    return work_of(name, arrivals, [*findings, *kinds.findings()], workloads)
 
 
 def _gather(found: list[PodArrival | Workload], more: Iterable[PodArrival | Workload], path: str) -> None:

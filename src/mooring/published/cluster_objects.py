@@ -144,7 +144,12 @@ def reduced_objects(objects: ClusterObjects) -> dict[str, list[dict[str, Any]]]:
         **{kind: [_with_name(one) | {"spec": one.get("spec")} for one in objects.of(kind)] for kind in (FACTS, STATE)},
         TOPOLOGY: [_with_name(one) | only(one, _TOPOLOGY) for one in objects.of(TOPOLOGY)],
     }
-    return {kind: sorted(items, key=_order) for kind, items in found.items()}
+
+    def order(content: Content) -> tuple[str, str, str]:
+        metadata = part_at(content, "metadata")
+        return str(content.get("kind", "")), str(metadata.get("namespace", "")), str(metadata.get("name", ""))
+
+    return {kind: sorted(items, key=order) for kind, items in found.items()}
 
 
 def _node(content: Content) -> dict[str, Any]:
@@ -183,11 +188,6 @@ def _pod(content: Content) -> dict[str, Any]:
 def _with_name(content: Content) -> dict[str, Any]:
     metadata = only(part_at(content, "metadata"), ("name", "namespace"))
     return {**only(content, ("apiVersion", "kind")), "metadata": metadata}
-
-
-def _order(content: Content) -> tuple[str, str, str]:
-    metadata = part_at(content, "metadata")
-    return str(content.get("kind", "")), str(metadata.get("namespace", "")), str(metadata.get("name", ""))
 
 
 def _mappings(value: object) -> list[Mapping[str, Any]]:

@@ -245,8 +245,8 @@ def mooring_document(config: MooringConfig) -> dict[str, Any]:
     if DEVICE_ALIGNMENT in config.extensions:
         rules = config.device_alignments
         classes = {
-            name: {"alignment": known.alignment.value, "resources": list(known.resources)}
-            for name, known in rules.classes.items()
+            name: {"alignment": alignment.value, "resources": list(resources)}
+            for name, (alignment, resources) in rules.classes.items()
         }
         document["deviceAlignment"] = {"default": rules.default.value, "classes": classes}
     if config.device_attributes:

@@ -201,7 +201,13 @@ class KubeletSource:
     def _start(self, files: StateTexts) -> Kubelet | str:
         """Return the kubelet that starts on the files, or why it would not."""
         if self._started is None or self._started[0] != files:
-            self._started = files, _started(self._kind, files)
+            kind = self._kind
+            # No pod is in it yet: the files name the holders.
+            state = NodeState("", self._digest, files, pods=(PodKey("", ""),))
+            found = kind if isinstance(kind, str) else restored(kind, state, {})
+            if not isinstance(found, str):
+                found = replace(found, node=replace(found.node, active={}))
+            self._started = files, found
         return self._started[1]
 
     def _observation(self, facts: NodeFacts, reading: _Reading, pods: tuple[ListedPod, ...]) -> Observation:
@@ -221,14 +227,6 @@ class KubeletSource:
             return Observation(facts, state, None, kubelet, left)
         running = with_running_pods(kubelet.with_devices(state.devices), state, {})
         return Observation(facts, state, running.node, left=left)
-
-
-def _started(kind: NodeKind | str, files: StateTexts) -> Kubelet | str:
-    if isinstance(kind, str):
-        return kind
-    # No pod is in it yet: the files name the holders.
-    found = restored(kind, NodeState("", kind.digest, files, pods=(PodKey("", ""),)), {})
-    return found if isinstance(found, str) else replace(found, node=replace(found.node, active={}))
 
 
 def held_devices(text: str | None) -> tuple[HeldDevices, ...]:

@@ -200,7 +200,15 @@ def xxh64(data: bytes, seed: int = 0) -> int:
     """
     stripes = len(data) // 32
     lanes = struct.unpack_from(f"<{4 * stripes}Q", data)
-    total = _of_stripes(lanes, seed) if stripes else seed + _PRIME5
+    total = seed + _PRIME5
+    if stripes:
+        sums = [seed + _PRIME1 + _PRIME2 & _BITS, seed + _PRIME2 & _BITS, seed, seed - _PRIME1 & _BITS]
+        for number, lane in enumerate(lanes):
+            sums[number % 4] = _round(sums[number % 4], lane)
+        rotations = zip(sums, (1, 7, 12, 18), strict=True)
+        total = sum(_rotated(one, count) for one, count in rotations) & _BITS
+        for one in sums:
+            total = ((total ^ _round(0, one)) * _PRIME1 + _PRIME4) & _BITS
     total = (total + len(data)) & _BITS
     place = 32 * stripes
     while place + 8 <= len(data):
@@ -216,17 +224,6 @@ def xxh64(data: bytes, seed: int = 0) -> int:
     total = (total ^ total >> 33) * _PRIME2 & _BITS
     total = (total ^ total >> 29) * _PRIME3 & _BITS
     return total ^ total >> 32
-
-
-def _of_stripes(lanes: tuple[int, ...], seed: int) -> int:
-    sums = [seed + _PRIME1 + _PRIME2 & _BITS, seed + _PRIME2 & _BITS, seed, seed - _PRIME1 & _BITS]
-    for number, lane in enumerate(lanes):
-        sums[number % 4] = _round(sums[number % 4], lane)
-    rotations = zip(sums, (1, 7, 12, 18), strict=True)
-    total = sum(_rotated(one, count) for one, count in rotations) & _BITS
-    for one in sums:
-        total = ((total ^ _round(0, one)) * _PRIME1 + _PRIME4) & _BITS
-    return total
 
 
 def _round(total: int, lane: int) -> int:

@@ -23,7 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import httpx2
 from prometheus_client import generate_latest
@@ -333,11 +333,8 @@ class Publisher:
             create_once(http, facts_document(seen.facts, self._node))
             self._known_facts = seen.state.facts
         apply(http, state)
-        self._write_topology(http, topology, anew=is_heartbeat)
-
-    def _write_topology(self, http: httpx2.Client, topology: dict[str, Any] | None, *, anew: bool) -> None:
-        """Write the topology where the cluster has such objects."""
-        if topology is None or (self._without_topology and not anew):
+        # Where the cluster has no such objects they are tried again with the heartbeat.
+        if topology is None or (self._without_topology and not is_heartbeat):
             return
         try:
             apply(http, topology)

@@ -113,7 +113,12 @@ def _asked(path: str, page: str) -> bytes:
         answer = connection.getresponse()
         data = answer.read(LONGEST_ANSWER + 1)
     except (OSError, ValueError) as error:
-        problem, remedy = _failure(error)
+        words = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+        problem = f"the agent cannot be asked: {words.lower() or type(error).__name__}"
+        may_not = isinstance(error, PermissionError)
+        remedy = "ask as root, or as a member of the socket's group" if may_not else "check the agent's log"
+        known = (words for kinds, words in _FAILURES.items() if isinstance(error, kinds))
+        problem, remedy = next(known, (problem, remedy))
         raise InputError(problem, source=path, remedy=remedy) from None
     except HTTPException:
         raise _stranger(path) from None
@@ -140,13 +145,3 @@ _FAILURES: Mapping[tuple[type[Exception], ...], tuple[str, str]] = {
     (BrokenPipeError, ConnectionResetError): ("the agent closed the connection", "try again"),
 }
 """Errors of a connection -> problem and remedy."""
-
-
-def _failure(error: Exception) -> tuple[str, str]:
-    known = next((words for kinds, words in _FAILURES.items() if isinstance(error, kinds)), None)
-    if known is not None:
-        return known
-    words = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
-    may_not = isinstance(error, PermissionError)
-    remedy = "ask as root, or as a member of the socket's group" if may_not else "check the agent's log"
-    return f"the agent cannot be asked: {words.lower() or type(error).__name__}", remedy

@@ -356,24 +356,19 @@ def _application(pages: Pages) -> Application:
     """Return an application that answers a GET with a page and ends the connection."""
 
     async def answer(scope: ASGIMessage, _receive: Receive, send: Send) -> None:
-        if scope["method"] in ("GET", "HEAD"):
-            page = _made(pages, scope["path"])
-        else:
+        make = pages.get(scope["path"])
+        if scope["method"] not in ("GET", "HEAD"):
             page = Page(b"only GET and HEAD\n", status=HTTPStatus.METHOD_NOT_ALLOWED)
+        elif make is None:
+            page = Page(f"there are {', '.join(sorted(pages))}\n".encode(), status=HTTPStatus.NOT_FOUND)
+        else:
+            try:
+                page = make()
+            except Exception as error:  # noqa: BLE001 - a defect is an answer for the client and a line in the log
+                _log.exception("internal error; a page was not made: %s", scope["path"])
+                text = f"internal error: {type(error).__name__}\n"
+                page = Page(text.encode(), status=HTTPStatus.INTERNAL_SERVER_ERROR)
         await send({"type": "http.response.start", "status": page.status, "headers": _headers(page)})
         await send({"type": "http.response.body", "body": page.body})
 
     return answer
-
-
-def _made(pages: Pages, path: str) -> Page:
-    make = pages.get(path)
-    if make is None:
-        known = ", ".join(sorted(pages))
-        return Page(f"there are {known}\n".encode(), status=HTTPStatus.NOT_FOUND)
-    try:
-        return make()
-    except Exception as error:  # noqa: BLE001 - a defect is an answer for the client and a line in the log
-        _log.exception("internal error; a page was not made: %s", path)
-        text = f"internal error: {type(error).__name__}\n"
-        return Page(text.encode(), status=HTTPStatus.INTERNAL_SERVER_ERROR)

@@ -117,17 +117,12 @@ def open_log(form: LogFormat, level: LogLevel, *, name: str = AGENT) -> tuple[Lo
     def left_out(count: int) -> None:
         log.warning("log lines dropped: the reader of the log is too slow", lines=count)
 
-    lines = Lines(_standard_error(), left_out)
+    descriptor = -1  # if the parent process closed standard error, 2 may be another file
+    with suppress(OSError):
+        descriptor = -1 if sys.stderr is None else sys.stderr.fileno()
+    lines = Lines(descriptor, left_out)
     log = start_log(form, level, lines, name=name)
     return log, lines
-
-
-def _standard_error() -> int:
-    """Return the descriptor of standard error, or -1: if the parent process closed it, 2 may be another file."""
-    try:
-        return -1 if sys.stderr is None else sys.stderr.fileno()
-    except OSError:
-        return -1
 
 
 def set_level(level: LogLevel, name: str = AGENT) -> None:

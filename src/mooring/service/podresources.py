@@ -176,18 +176,16 @@ def pods_in(answer: bytes) -> tuple[ListedPod, ...]:
 @lru_cache(maxsize=2048)
 def _pod(answer: bytes) -> ListedPod:
     """Return one pod of an answer; those that are as they were in the answer before are remembered."""
-    pod = _read(messages.PodResourcesMessage, answer)
-    return ListedPod(pod.namespace, pod.name, tuple(_container(one) for one in pod.containers))
-
-
-def _container(found: messages.ContainerResourcesMessage) -> ListedContainer:
-    cpus = [cpu for cpu in found.cpu_ids if 0 <= cpu <= HIGHEST_CPU]
-    dynamic = tuple(
-        (one.claim_name, ClaimedDevice("", of.driver_name, of.pool_name, of.device_name, share=of.share_id))
-        for one in found.dynamic_resources
-        for of in one.claim_resources
-    )
-    return ListedContainer(found.name, mask_of(cpus), tuple(_devices(found.devices)), dynamic)
+    pod, containers = _read(messages.PodResourcesMessage, answer), []
+    for found in pod.containers:
+        cpus = [cpu for cpu in found.cpu_ids if 0 <= cpu <= HIGHEST_CPU]
+        dynamic = tuple(
+            (one.claim_name, ClaimedDevice("", of.driver_name, of.pool_name, of.device_name, share=of.share_id))
+            for one in found.dynamic_resources
+            for of in one.claim_resources
+        )
+        containers.append(ListedContainer(found.name, mask_of(cpus), tuple(_devices(found.devices)), dynamic))
+    return ListedPod(pod.namespace, pod.name, tuple(containers))
 
 
 def _devices(entries: Iterable[messages.ContainerDevicesMessage]) -> Iterable[tuple[str, Device]]:

@@ -30,11 +30,6 @@ def test_version_and_mount_points_come_from_the_mounts(tmp_path: Path, version: 
     assert layout.cpu.mount == str(machine.folder("cpu")).rstrip("/")
 
 
-def test_a_controller_of_version_1_counts_although_version_2_is_mounted_first(tmp_path: Path) -> None:
-    made_up_machine(tmp_path, 1, "40 31 0:40 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n" + V1)
-    assert find_layout(tmp_path).cpuset.version == 1
-
-
 def test_the_hosts_groups_in_a_container_with_its_own_namespace_are_named_from_the_true_top(tmp_path: Path) -> None:
     made_up_machine(tmp_path, 1, V1.replace(" / /sys/fs", " /../../.. /sys/fs"))
     layout = find_layout(tmp_path)
@@ -64,14 +59,6 @@ def test_a_machine_without_cpusets_is_refused_with_a_remedy(tmp_path: Path, moun
 def test_unreadable_mounts_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="the mounts cannot be read"):
         find_layout(tmp_path)
-
-
-def test_where_the_runtime_lives_in_a_group_itself_a_process_tells_where_the_name_hangs(tmp_path: Path) -> None:
-    machine = made_up_machine(tmp_path, 2)
-    machine.group("nested/kubepods/podb2/c3", cpuset_cpus="2-3")
-    machine.process(77, "0::/nested/kubepods/podb2/c3/own/child\n")
-    assert machine.cgroups.in_effect(cpuset_write("c3", 77, "/kubepods/podb2/c3", "", "")) == setting("2-3", "")
-    assert machine.cgroups.has_group("/kubepods/podb2", 77)
 
 
 @pytest.mark.parametrize("text", ["0::/elsewhere/c4\n", "0::/../c3\n", "0::/gone/c3 (deleted)\n", "", "nonsense\n"])

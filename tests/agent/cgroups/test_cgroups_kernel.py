@@ -40,32 +40,9 @@ def wanted(cpus: str, mems: str = "", container: str = "c3") -> WriteCPUSet:
     return cpuset_write(container, 0, f"/{POD}/{container}", cpus, mems)
 
 
-def test_a_cpuset_is_written_read_back_and_reported(machine: MadeUpMachine) -> None:
-    result = machine.cgroups.write_cpuset(wanted("2-3", "1"))
-    assert (result.wrote, result.is_right, result.trouble) == (True, True, None)
-    assert result.before == Setting(CPUSet.parse("0-7"), nodes("0-1"))
-    assert machine.text("cpuset", f"{POD}/c3", "cpuset.cpus") == "2-3"
-    assert machine.text("cpuset", f"{POD}/c3", "cpuset.mems") == "1"
-
-
-def test_nothing_is_written_where_all_is_right(machine: MadeUpMachine, monkeypatch: pytest.MonkeyPatch) -> None:
-    machine.cgroups.write_cpuset(wanted("2,3"))
-    monkeypatch.setattr("mooring.agent.cgroups.cpuset.write", None)
-    result = machine.cgroups.write_cpuset(wanted("2-3"))
-    assert (result.wrote, result.is_right) == (False, True)
-
-
 def test_an_empty_text_leaves_its_file_alone(machine: MadeUpMachine) -> None:
     assert machine.cgroups.write_cpuset(wanted("", "0")).is_right
     assert machine.text("cpuset", f"{POD}/c3", "cpuset.cpus") == "0-7"
-
-
-def test_a_container_that_has_ended_is_told_and_is_no_deviation(machine: MadeUpMachine) -> None:
-    gone = wanted("2-3", container="c9")
-    result = machine.cgroups.write_cpuset(gone)
-    assert (result.trouble, result.is_right, result.wrote) == (CGroupTrouble.GONE, False, False)
-    assert machine.cgroups.deviations([gone]) == ()
-    assert machine.cgroups.in_effect(gone) is None
 
 
 def test_a_group_without_the_controller_is_a_deviation(machine: MadeUpMachine) -> None:

@@ -27,7 +27,6 @@ from tests.agent.nri.runtime_side import (
     update_from,
 )
 from tests.patience import until
-from tests.service.message_tables import build_messages
 from tests.values import not_none
 
 from mooring.agent.nri.messages import (
@@ -64,6 +63,7 @@ from mooring.agent.nri.types import (
     RemoteError,
     RuntimeContainer,
 )
+from mooring.service.messages import Int64, Repeated, TypedMessage, at
 
 OPTIONS = PluginOptions(budget=TIMEOUT, call_timeout=TIMEOUT)
 
@@ -352,8 +352,12 @@ def test_a_state_of_a_later_release_is_unknown() -> None:
 
 
 def test_fields_of_a_later_release_are_skipped_and_kept() -> None:
-    later = build_messages("later", {"Container": "1 id string\n700 future string\n701 more repeated int64"})
-    payload = later["Container"](id="c", future="x", more=[1, 2]).SerializeToString()
+    class ContainerMessage(TypedMessage, package="later"):
+        id: str = at(1)
+        future: str = at(700)
+        more: Repeated[Int64] = at(701)
+
+    payload = ContainerMessage(id="c", future="x", more=[1, 2]).SerializeToString()
     message = NRIContainerMessage.FromString(payload)
     assert container_from(message).id == "c"
     assert message.SerializeToString() == payload

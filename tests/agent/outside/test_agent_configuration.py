@@ -17,8 +17,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tests.agent.outside.nodes import STATIC, busy, pod, snapshot_of, started
 from tests.service.recorded_log import RecordedLog
 
@@ -185,21 +183,6 @@ def test_a_mistake_names_its_line(tmp_path: Path) -> None:
     assert complaint(tmp_path, f"{OWN}maxPods: many\n") == says
     says = "DIR/agent.yaml:9:28: fixedDefects[1]: 'numa-gaugee' is not known; did you mean numa-gauge?"
     assert complaint(tmp_path, OWN, "kind: MooringConfiguration\nfixedDefects: [numa-gauge, numa-gaugee]\n") == says
-
-
-@settings(max_examples=60)
-@given(
-    st.dictionaries(
-        st.sampled_from(sorted(FIELDS)),
-        st.none() | st.booleans() | st.integers() | st.text(max_size=8) | st.lists(st.text(max_size=3), max_size=2),
-        max_size=4,
-    )
-)
-def test_whatever_it_says_it_is_understood_or_refused_with_its_file(content: dict[str, Any]) -> None:
-    try:
-        agent_options(content, source="agent.yaml")
-    except InputError as error:
-        assert str(error).startswith("agent.yaml: ")  # noqa: PT017 - both outcomes are right
 
 
 def test_policies_come_from_the_own_file_and_the_rest_from_the_kubelets(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,11 +18,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.agent.outside.nodes import Told, busy, pod, snapshot_of, started
 from tests.agent.process import PATIENCE, agent_in, begun
 from tests.agent.small_node import cpus
+from tests.agent.whole_agent import Node
 from tests.cli.command import mooring
 from tests.patience import until
 from tests.service.recorded_log import RecordedLog
 
-from mooring.agent.adapter import SessionListener
+from mooring.agent.agent import Agent
 from mooring.agent.effects import AgentReport, Effect, Evict, ReportKind
 from mooring.agent.metrics import (
     LONGEST_PAUSE,
@@ -326,85 +327,54 @@ def test_a_signal_as_soon_as_the_agent_is_together_closes_it(monkeypatch: pytest
 RUNTIME = Runtime("containerd", "2.4.2")
 
 
-class Ignoring:
-    """Counts and answers nothing."""
-
-    def __getattr__(self, _name: str) -> Any:
-        return self
-
-    def __call__(self, *_args: object, **_fields: object) -> None:
-        return None
-
-
 @dataclass
-class Around:
-    """What a listener talks to, and its clock."""
+class Heard:
+    """What an agent that has not begun to talk hears of its runtime, and what it says of that."""
 
-    now: float = 1000.0
-    is_silent: bool = False
-    links: list[RuntimePart] = field(default_factory=list)
-    log: RecordedLog = field(default_factory=RecordedLog)
+    agent: Agent
+    log: RecordedLog
+    patched: pytest.MonkeyPatch
 
-    def show(self, runtime: RuntimePart, *, is_silent: bool) -> None:
-        self.links.append(runtime)
-        self.is_silent = is_silent
-
-    def listener(self) -> SessionListener:
-        holder: Any = self
-        rest: Any = Ignoring()
-        return SessionListener(holder, rest, rest, self.log, lambda: self.now)
-
-    def later(self, listener: SessionListener, seconds: float) -> bool:
-        """Let time go by and return whether the runtime counts as silent then."""
-        self.now += seconds
-        listener.check()
-        return self.is_silent
+    def is_silent(self, *, after: float = SILENCE) -> bool:
+        """Return whether the runtime counts as silent when these seconds have gone by."""
+        self.patched.setattr("mooring.agent.adapter.SILENCE", SILENCE - after)
+        self.agent.listener.check()
+        assert self.log.events("warning").count("runtime silent") <= 1
+        return self.agent.snapshot.is_silent
 
 
-def said(around: Around) -> int:
-    return around.log.events("warning").count("runtime silent")
+@pytest.fixture
+def heard(node: Node, monkeypatch: pytest.MonkeyPatch) -> Heard:
+    log = RecordedLog()
+    node.agents.append(Agent(node.beginning(), log))
+    return Heard(node.agents[-1], log, monkeypatch)
 
 
-def test_a_runtime_that_configures_the_plugin_and_never_synchronizes_it_is_silent_after_a_while() -> None:
-    around = Around()
-    listener = around.listener()
-    assert not around.later(listener, 10 * SILENCE)
+def test_a_runtime_that_configures_the_plugin_and_never_synchronizes_it_is_silent_after_a_while(heard: Heard) -> None:
+    listener = heard.agent.listener
+    assert not heard.is_silent()
     listener.connected(RUNTIME)
-    assert not around.later(listener, SILENCE - 1)
-    assert around.later(listener, 1)
-    assert around.later(listener, SILENCE)
-    assert said(around) == 1
+    assert not heard.is_silent(after=0)
+    assert [heard.is_silent() for _ in range(2)] == [True, True]
     listener.synchronized(1, 1)
-    assert around.links[-1] == RuntimePart("containerd", "2.4.2", True, True, around.links[-1].since)
-    assert not around.later(listener, 10 * SILENCE)
+    link = heard.agent.snapshot.runtime
+    assert link == RuntimePart("containerd", "2.4.2", True, True, link.since)
+    assert not heard.is_silent()
 
 
-def test_a_runtime_that_registers_no_plugin_is_silent_too_however_often_the_agent_connects() -> None:
-    around = Around()
-    listener = around.listener()
-    for _ in range(6):
-        listener.disconnected(CallTimeoutError("no answer"), 5.0)
-        assert not around.later(listener, SILENCE / 6 - 0.01)
+def test_a_runtime_that_registers_no_plugin_is_silent_too_until_it_is_restarted(heard: Heard) -> None:
+    listener = heard.agent.listener
     listener.disconnected(CallTimeoutError("no answer"), 5.0)
-    assert around.later(listener, 1)
-    assert not around.links[-1].connected
-
-
-def test_a_runtime_that_is_away_is_not_silent() -> None:
-    around = Around()
-    listener = around.listener()
-    listener.disconnected(ConnectionLostError("nobody listens"), 5.0)
-    assert not around.later(listener, 10 * SILENCE)
-    assert said(around) == 0
-
-
-def test_a_restart_of_a_silent_runtime_is_the_end_of_its_silence() -> None:
-    around = Around()
-    listener = around.listener()
-    listener.connected(RUNTIME)
-    assert around.later(listener, SILENCE)
+    assert not heard.is_silent(after=0)
+    listener.disconnected(CallTimeoutError("no answer"), 5.0)
+    assert (heard.is_silent(), heard.agent.snapshot.runtime.connected) == (True, False)
     listener.disconnected(ConnectionLostError("the other side has closed the connection"), 0.1)
-    assert not around.later(listener, 10 * SILENCE)
+    assert not heard.is_silent()
+    heard.log.lines.clear()
     listener.connected(RUNTIME)
-    assert around.later(listener, SILENCE)
-    assert said(around) == 2
+    assert heard.is_silent()
+
+
+def test_a_runtime_that_is_away_is_not_silent(heard: Heard) -> None:
+    heard.agent.listener.disconnected(ConnectionLostError("nobody listens"), 5.0)
+    assert not heard.is_silent()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from tests.agent.nri.runtime_side import RuntimeSide
 from tests.agent.outside.nodes import STATIC, Told, busy, partitioned, pod, snapshot_of, started
 from tests.agent.whole_agent import Node, start
 from tests.agent.whole_agent import pod as place_of
+from tests.service.message_tables import build_messages
 
 from mooring.agent.nri.types import Event
 from mooring.agent.status import Published
@@ -28,65 +29,27 @@ from mooring.service import messages
 from mooring.service.logs import Log
 from mooring.service.podresources import serve_pod_resources
 
-# Field number -> name and kind, from the specification (pod-level.md section 5); a reader of its own, so that a wrong
-# table of the server cannot agree with itself.
-TOPOLOGY = {1: ("nodes", {1: ("ID", "number")})}
-MEMORY = {1: ("memory_type", "text"), 2: ("size", "number"), 3: ("topology", TOPOLOGY)}
-DEVICES = {1: ("resource_name", "text"), 2: ("device_ids", "text"), 3: ("topology", TOPOLOGY)}
-CONTAINER = {1: ("name", "text"), 2: ("devices", DEVICES), 3: ("cpu_ids", "numbers"), 4: ("memory", MEMORY)}
-POD = {
-    1: ("name", "text"),
-    2: ("namespace", "text"),
-    3: ("containers", CONTAINER),
-    4: ("cpu_ids", "numbers"),
-    5: ("memory", MEMORY),
-}
-LIST = {1: ("pod_resources", POD)}
-ALLOCATABLE = {1: ("devices", DEVICES), 2: ("cpu_ids", "numbers"), 3: ("memory", MEMORY)}
-REPEATED = {"pod_resources", "containers", "cpu_ids", "memory", "devices", "device_ids", "nodes"}
+# From the specification (pod-level.md section 5): a table of its own, so that a wrong one of the server cannot agree
+# with itself.
+MESSAGES: Mapping[str, type[Any]] = build_messages(
+    "read",
+    {
+        "Node": "1 ID int64",
+        "Topology": "1 nodes repeated Node",
+        "Memory": "1 memory_type string\n2 size uint64\n3 topology Topology",
+        "Devices": "1 resource_name string\n2 device_ids repeated string\n3 topology Topology",
+        "Container": "1 name string\n2 devices repeated Devices\n3 cpu_ids repeated int64\n4 memory repeated Memory",
+        "Pod": "1 name string\n2 namespace string\n3 containers repeated Container\n4 cpu_ids repeated int64\n"
+        "5 memory repeated Memory",
+        "List": "1 pod_resources repeated Pod",
+        "Get": "1 pod_resources Pod",
+        "Allocatable": "1 devices repeated Devices\n2 cpu_ids repeated int64\n3 memory repeated Memory",
+    },
+)
 
 
-def decoded(data: bytes, fields: dict[int, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    place = 0
-    while place < len(data):
-        key, place = varint(data, place)
-        name, kind = fields[key >> 3]
-        value: Any
-        if key & 7 == 0:
-            number, place = varint(data, place)
-            value = [str(number)] if kind == "numbers" else str(number)
-        else:
-            length, place = varint(data, place)
-            part, place = data[place : place + length], place + length
-            value = (
-                decoded(part, kind) if isinstance(kind, dict) else numbers(part) if kind == "numbers" else part.decode()
-            )
-        if name not in REPEATED:
-            found[name] = value
-        elif kind == "numbers":
-            found.setdefault(name, []).extend(value)
-        else:
-            found.setdefault(name, []).append(value)
-    return found
-
-
-def numbers(data: bytes) -> list[str]:
-    found, place = [], 0
-    while place < len(data):
-        number, place = varint(data, place)
-        found.append(str(number))
-    return found
-
-
-def varint(data: bytes, place: int) -> tuple[int, int]:
-    number = shift = 0
-    while True:
-        byte = data[place]
-        number |= (byte & 127) << shift
-        place, shift = place + 1, shift + 7
-        if byte < 128:
-            return number, place
+def decoded(data: bytes, name: str) -> dict[str, Any]:
+    return MessageToDict(MESSAGES[name].FromString(data), preserving_proto_field_name=True)
 
 
 def without_defaults(value: Any) -> Any:
@@ -135,12 +98,12 @@ def test_the_answers_are_those_of_the_json_form(name: str, path: str, channel: g
     document = to_builtins(pod_resources_document(told.kubelet.node))
     service = serve_pod_resources(path, lambda: told.kubelet.node, Log("test"))
     try:
-        assert decoded(ask(channel, "List"), LIST) == without_defaults(document["List"])
-        allocatable = decoded(ask(channel, "GetAllocatableResources"), ALLOCATABLE)
+        assert decoded(ask(channel, "List"), "List") == without_defaults(document["List"])
+        allocatable = decoded(ask(channel, "GetAllocatableResources"), "Allocatable")
         assert allocatable == without_defaults(document["GetAllocatableResources"])
         for each in document["List"]["pod_resources"]:
             answer = ask(channel, "Get", named(each["name"], each["namespace"]))
-            assert decoded(answer, {1: ("pod", POD)})["pod"] == without_defaults(each)
+            assert decoded(answer, "Get")["pod_resources"] == without_defaults(each)
     finally:
         service.close()
 
@@ -169,8 +132,8 @@ def test_many_clients_get_the_newest_state_while_it_changes(path: str, channel: 
                 published.publish(snapshot_of(told))
                 asked += [clients.submit(ask, channel, "List") for _ in range(5)]
             known = [without_defaults(to_builtins(pod_resources_document(one.node))["List"]) for one in states]
-            assert all(decoded(each.result(), LIST) in known for each in asked)
-        assert decoded(ask(channel, "List"), LIST) == known[-1]
+            assert all(decoded(each.result(), "List") in known for each in asked)
+        assert decoded(ask(channel, "List"), "List") == known[-1]
     finally:
         service.close()
 

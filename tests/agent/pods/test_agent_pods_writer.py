@@ -523,12 +523,6 @@ def test_nothing_is_counted_twice_or_lost(steps: list[tuple[int, float]]) -> Non
     assert written == happened
 
 
-def test_a_thousand_tries_in_a_day_are_written_a_few_dozen_times() -> None:
-    book = EventBook()
-    written = [book.record(HELD, 11.0 * number, number) for number in range(24 * 3600 // 11)]
-    assert sum(one is not None for one in written) < 160
-
-
 def test_what_is_remembered_is_bounded() -> None:
     book = EventBook()
     tries = [ClusterEvent(WEB, "Held", f"try {number}") for number in range(BURST)]

@@ -16,9 +16,10 @@ import pytest
 import yaml
 from tests.e2e.kube.plane import OURS, define
 from tests.e2e.kubelet.apiserver import PODS, APIServer, process
+from tests.e2e.kubelet.authority import Authority, authority
 from tests.e2e.kubelet.cases import Wants, pod_of
 from tests.e2e.kubelet.patience import until
-from tests.scheduling.extender_cluster import Authority, authority, facts_with, started, state_of_node
+from tests.scheduling.extender_cluster import facts_with, started, state_of_node
 
 from mooring.cluster.extender.binding import ClusterPodAPI
 from mooring.published.facts_document import facts_document

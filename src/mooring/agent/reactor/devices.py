@@ -172,7 +172,7 @@ def why_wait(state: AgentState, pod: Pod, found: DevicesFound | None) -> Rejecti
     names = set(found.missing)
     if "" in names:
         names.update(pattern for patterns in CLASSES.values() for pattern in patterns)
-        names.update(pattern for known in rules.classes.values() for pattern in known.resources)
+        names.update(pattern for _, resources in rules.classes.values() for pattern in resources)
     if all(alignment_of(rules, annotations, name) is not DeviceAlignment.REQUIRE for name in names):
         return None
     text = f"its devices require alignment and are not all known: {found.unknown} ({UNKNOWN_CODE})"

@@ -91,7 +91,14 @@ def devices_of(
         pcie_roots: root -> mask of its local CPUs.
         near_nodes: from :func:`near_nodes`, where the attribute numaNode is a list; None where it is one number.
     """
-    kinds = _kinds(hardware)
+    # The ecosystem's names of core kinds with their CPUs
+    kinds: dict[str, int] = {}
+    if hardware is not None and len(hardware.kinds) < 2:
+        kinds = {"standard": hardware.online.mask}
+    elif hardware is not None:
+        kinds, fastest = {"p-core": 0, "e-core": 0}, max(kind.efficiency for kind in hardware.kinds)
+        for kind in hardware.kinds:
+            kinds["p-core" if kind.efficiency == fastest else "e-core"] |= kind.cpus.mask
     return tuple(
         CPUGroup(
             f"{_PREFIX[grouping]}{number}",
@@ -174,19 +181,6 @@ def near_nodes(info: MachineInfo) -> dict[int, tuple[int, ...]]:
         nearest = [other for other in others if distances[other] == least]
         near = [other for other in nearest if not (own and sockets[other]) or own & sockets[other]]
         found[node.node_id] = (node.node_id, *near)
-    return found
-
-
-def _kinds(hardware: Hardware | None) -> dict[str, int]:
-    """Return the ecosystem's names of core kinds with their CPUs; empty when nothing is known."""
-    if hardware is None:
-        return {}
-    if len(hardware.kinds) < 2:
-        return {"standard": hardware.online.mask}
-    fastest = max(kind.efficiency for kind in hardware.kinds)
-    found = {"p-core": 0, "e-core": 0}
-    for kind in hardware.kinds:
-        found["p-core" if kind.efficiency == fastest else "e-core"] |= kind.cpus.mask
     return found
 
 

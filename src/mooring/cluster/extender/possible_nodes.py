@@ -124,7 +124,12 @@ class PossibleNodes:
         for kubelet in kubelets:
             key = situation.steps.of(view_key, kind.digest, kubelet.node)
             views[key] = self._views.get(key) or self._views.setdefault(key, View(key, anonymous(kubelet)))
-        load = _heaviest(kubelets)
+        # Sums that no course exceeds
+        loads = [load_of(one) for one in kubelets]
+        used: dict[str, int] = {}
+        for name, amount in (each for one in loads for each in one.used):
+            used[name] = max(used.get(name, 0), amount)
+        load = Load(tuple(sorted(used.items())), max(one.pods for one in loads))
         made = PossibleNode(kind, tuple(views.values()), load)
         return self._made.setdefault((kind.digest, tuple(views), load), made)
 
@@ -155,13 +160,3 @@ def anonymous(kubelet: Kubelet) -> Kubelet:
     )
     bare = Node(node.settings, slim, active={_HOLDER: someone}, moment=node.moment)
     return Kubelet(kubelet.info, kubelet.mooring, bare, None, None)
-
-
-def _heaviest(kubelets: Sequence[Kubelet]) -> Load:
-    """Return sums that no course exceeds."""
-    loads = [load_of(one) for one in kubelets]
-    used: dict[str, int] = {}
-    for load in loads:
-        for name, amount in load.used:
-            used[name] = max(used.get(name, 0), amount)
-    return Load(tuple(sorted(used.items())), max(load.pods for load in loads))

@@ -67,24 +67,22 @@ class PlayedClaims:
         if pod.unmade_claims or any(name not in claims or pod.uid not in claims[name].pods for name in found):
             return False
         for name, document in found.items():
-            if document is not None and any(one.driver == CPU_DRIVER for one in claims[name].devices):
-                _prepare_cpus(node, document)
+            if document is None or all(one.driver != CPU_DRIVER for one in claims[name].devices):
+                continue
+            topology = _policy(node.kubelet).topology
+            allocated = allocation_of(document, CPU_DRIVER, node.name, partial(device_cpus, topology))
+            shares = tuple(
+                Share(request, device, count, CPUMask(device_cpus(topology, device)), numa_nodes=numa_nodes)
+                for (request, device, numa_nodes), count in shares_of(allocated).items()
+            )
+            asked = Claim(allocated.uid, allocated.namespace, allocated.name, shares)
+            node.kubelet, refused = node.kubelet.claim(asked)
+            if refused is not None:
+                raise InputError(f"{refused.reason}: {refused.message}", source=f"claim {allocated.name}")
         if held := claimed_devices(pod, claims):
             state = node.kubelet.node.providers.devices
             node.kubelet = node.kubelet.with_devices(replace(state, claimed={**state.claimed, pod.uid: held}))
         return True
-
-
-def _prepare_cpus(node: PlayedNode, document: Mapping[str, Any]) -> None:
-    topology = _policy(node.kubelet).topology
-    found = allocation_of(document, CPU_DRIVER, node.name, partial(device_cpus, topology))
-    shares = tuple(
-        Share(request, device, count, CPUMask(device_cpus(topology, device)), numa_nodes=numa_nodes)
-        for (request, device, numa_nodes), count in shares_of(found).items()
-    )
-    node.kubelet, refused = node.kubelet.claim(Claim(found.uid, found.namespace, found.name, shares))
-    if refused is not None:
-        raise InputError(f"{refused.reason}: {refused.message}", source=f"claim {found.name}")
 
 
 def release(node: PlayedNode, pod: Pod) -> None:

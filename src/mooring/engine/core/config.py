@@ -204,22 +204,14 @@ class DeviceAlignment(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceClass:
-    """Devices that are aligned alike."""
-
-    alignment: DeviceAlignment
-    resources: tuple[str, ...] = ()
-    """Resource names of device plugins and names of DRA drivers, with ``*`` for any text."""
-
-
-@dataclass(frozen=True, slots=True)
 class DeviceAlignments:
     """``deviceAlignment`` of Mooring's own document; only the extension device-alignment looks at it."""
 
     default: DeviceAlignment = DeviceAlignment.FOLLOW
     """Of devices that are in no class."""
-    classes: Mapping[str, DeviceClass] = field(default_factory=dict)
-    """By name; the first that names a resource counts."""
+    classes: Mapping[str, tuple[DeviceAlignment, tuple[str, ...]]] = field(default_factory=dict)
+    """Name of a class -> what its devices mean, and which they are: resource names of device plugins and names of DRA
+    drivers, with ``*`` for any text. The first class that names a resource counts."""
 
 
 @dataclass(frozen=True, slots=True)

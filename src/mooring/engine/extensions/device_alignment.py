@@ -77,9 +77,9 @@ def alignment_of(rules: DeviceAlignments, annotations: Mapping[str, str], resour
             return alignment
     if everything is not None:
         return everything
-    for name, known in rules.classes.items():
+    for name, (alignment, _) in rules.classes.items():
         if _belongs(resource, _resources_of(rules, name)):
-            return known.alignment
+            return alignment
     return rules.default
 
 
@@ -120,8 +120,8 @@ def _read(text: str) -> tuple[DeviceAlignment | None, dict[str, DeviceAlignment]
 
 
 def _resources_of(rules: DeviceAlignments, name: str) -> tuple[str, ...]:
-    known = rules.classes.get(name)
-    return known.resources if known is not None and known.resources else CLASSES.get(name, ())
+    _, resources = rules.classes.get(name, (None, ()))
+    return resources or CLASSES.get(name, ())
 
 
 def _belongs(resource: str, patterns: tuple[str, ...]) -> bool:

@@ -132,27 +132,22 @@ def upgrade_parts(answer: parts.FleetUpgradeDocument, nodes: int) -> Iterator[Re
     turns = max((one.turn for one in answer.nodes), default=0)
     failed = [one for one in answer.pods if one.outcome in FAILURES]
     said = "every pod runs in the end" if not failed else f"no place for {plural(len(failed), 'pod')}"
-    heading = f"Upgrade of {plural(len(answer.nodes), 'node')} in {plural(turns, 'turn')}: {said}."
-    yield from section(heading, _nodes(answer.nodes))
+    table = new_table("turn", "node", "what happens", right=(0,))
+    alike = [(what, list(found)) for what, found in groupby(answer.nodes, _what_happens)]
+    for what, found in alike[:_MOST_ROWS]:
+        first, last = found[0], found[-1]
+        when = str(first.turn) if first.turn == last.turn else f"{first.turn}-{last.turn}"
+        names = first.name if first is last else f"{first.name} to {last.name} ({plural(len(found), 'node')})"
+        table.add_row(when, clean(names), clean(what))
+    if len(alike) > _MOST_ROWS:
+        table.add_row("", f"{sum(len(found) for _, found in alike[_MOST_ROWS:])} more", "with -o json")
+    yield from section(f"Upgrade of {plural(len(answer.nodes), 'node')} in {plural(turns, 'turn')}: {said}.", table)
     if answer.pods:
         yield from section("Pods that lose their node")
         yield from _pods(answer.pods)
         yield from _failures(failed)
     yield Text("")
     yield Text("mooring upgrade has settings, state files and the way back of one node.", "dim")
-
-
-def _nodes(found: Sequence[parts.NodeUpgradePart]) -> RenderableType:
-    table = new_table("turn", "node", "what happens", right=(0,))
-    alike = [(what, list(nodes)) for what, nodes in groupby(found, _what_happens)]
-    for what, nodes in alike[:_MOST_ROWS]:
-        first, last = nodes[0], nodes[-1]
-        turns = str(first.turn) if first.turn == last.turn else f"{first.turn}-{last.turn}"
-        names = first.name if first is last else f"{first.name} to {last.name} ({plural(len(nodes), 'node')})"
-        table.add_row(turns, clean(names), clean(what))
-    if len(alike) > _MOST_ROWS:
-        table.add_row("", f"{sum(len(nodes) for _, nodes in alike[_MOST_ROWS:])} more", "with -o json")
-    return table
 
 
 def _what_happens(node: parts.NodeUpgradePart) -> str:

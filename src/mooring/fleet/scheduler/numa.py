@@ -64,39 +64,41 @@ class NUMAMatch:
 
     def fits(self, state: SharedState, shape: PodShape) -> bool:
         """Tell whether a node passes the filter."""
-        return self._fits.of((state.key, shape.key), partial(self._filter, state, shape))
+
+        def asked() -> bool:
+            if state.kubelet.settings.config.topology_manager_policy != "single-numa-node":
+                return True
+            if shape.pod.qos is QoS.BEST_EFFORT and not any(
+                "/" in name and amount for name, amount in shape.requests.items()
+            ):
+                return True
+            free = self._free(state)
+            for part, stays in _parts(state, shape):
+                place = next((one for one, amounts in enumerate(free) if _suits(shape, part, amounts, free)), None)
+                if place is None:
+                    return False
+                if stays:
+                    _take(free, (place,), part)
+            return True
+
+        return self._fits.of((state.key, shape.key), asked)
 
     def score(self, state: SharedState, shape: PodShape) -> int:
         """Return the score of a node, from 0 to 100."""
-        return self._scores.of((state.key, shape.key), partial(self._score, state, shape))
 
-    def _filter(self, state: SharedState, shape: PodShape) -> bool:
-        if state.kubelet.settings.config.topology_manager_policy != "single-numa-node":
-            return True
-        if shape.pod.qos is QoS.BEST_EFFORT and not any(
-            "/" in name and amount for name, amount in shape.requests.items()
-        ):
-            return True
-        free = self._free(state)
-        for asked, stays in _parts(state, shape):
-            place = next((one for one, amounts in enumerate(free) if _suits(shape, asked, amounts, free)), None)
-            if place is None:
-                return False
-            if stays:
-                _take(free, (place,), asked)
-        return True
+        def asked() -> int:
+            if shape.pod.qos is not QoS.GUARANTEED:
+                return _BEST
+            if self._scoring is NUMAScoring.FEWEST_NODES:
+                return self._fewest_nodes(state, shape)
+            if state.kubelet.settings.config.topology_manager_policy != "single-numa-node":
+                return 0
+            free, by_zone = self._free(state), _BY_ZONE[self._scoring]
+            every = ([by_zone(part, amounts) for amounts in free] for part, _ in _parts(state, shape))
+            # The least score of the NUMA nodes on which a part fits
+            return int(fmean(min(filter(None, scores), default=0) for scores in every))
 
-    def _score(self, state: SharedState, shape: PodShape) -> int:
-        if shape.pod.qos is not QoS.GUARANTEED:
-            return _BEST
-        if self._scoring is NUMAScoring.FEWEST_NODES:
-            return self._fewest_nodes(state, shape)
-        if state.kubelet.settings.config.topology_manager_policy != "single-numa-node":
-            return 0
-        free, by_zone = self._free(state), _BY_ZONE[self._scoring]
-        every = ([by_zone(asked, amounts) for amounts in free] for asked, _ in _parts(state, shape))
-        # The least score of the NUMA nodes on which a part fits
-        return int(fmean(min(filter(None, scores), default=0) for scores in every))
+        return self._scores.of((state.key, shape.key), asked)
 
     def _fewest_nodes(self, state: SharedState, shape: PodShape) -> int:
         free, zones = self._free(state), self._zones_of(state)

@@ -137,22 +137,19 @@ class SpreadView:
         scored = labelled[nodes]
         total = np.zeros(len(nodes), np.float64)
         for one in constraints:
-            total += self._score(one, nodes, scored, labelled)
+            domains = self._index.domains(one.topology_key)
+            counts = self._index.matching((one.selector,))
+            if one.topology_key == HOSTNAME:
+                size, sums = int(scored.sum()), counts[nodes]
+            else:
+                size = len(np.unique(domains.codes[nodes][scored]))
+                sums = domains.spread(domains.sums(counts, labelled & self._counting(one)))[nodes]
+            total += np.where(domains.has_label[nodes], sums * np.log(size + 2) + (one.max_skew - 1), 0.0)
         found = np.where(scored, np.floor(total + 0.5).astype(np.int64), 0)
         least, most = found[scored].min(initial=np.iinfo(np.int64).max), found[scored].max(initial=0)
         if most == 0:
             return np.where(scored, _BEST, 0)
         return np.where(scored, _BEST * (most + least - found) // most, 0)
-
-    def _score(self, one: SpreadConstraint, nodes: Amounts, scored: NodeMask, labelled: NodeMask) -> Amounts:
-        domains = self._index.domains(one.topology_key)
-        counts = self._index.matching((one.selector,))
-        if one.topology_key == HOSTNAME:
-            size, found = int(scored.sum()), counts[nodes]
-        else:
-            size = len(np.unique(domains.codes[nodes][scored]))
-            found = domains.spread(domains.sums(counts, labelled & self._counting(one)))[nodes]
-        return np.where(domains.has_label[nodes], found * np.log(size + 2) + (one.max_skew - 1), 0.0)
 
     def _counting(self, one: SpreadConstraint) -> NodeMask:
         """Return the nodes whose pods count for a constraint."""

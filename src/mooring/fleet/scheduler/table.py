@@ -150,8 +150,14 @@ class NodeTable:
         self.index = PodIndex(self.members)
         self.by_priority: dict[int, Amounts] = {}
         """Priority -> requests of the pods that have it."""
-        self.order = np.array(_in_turn(self.members), np.int64)
-        """Places of the nodes in the order in which they are looked at: zones in turn."""
+        zones: dict[str, list[int]] = {}
+        for place, member in enumerate(members):
+            zones.setdefault(member.zone, []).append(place)
+        turns = max((len(found) for found in zones.values()), default=0)
+        in_turn = [found[turn] for turn in range(turns) for found in zones.values() if turn < len(found)]
+        self.order = np.array(in_turn, np.int64)
+        """Places of the nodes in the order in which they are looked at: one of each zone in turn, as the scheduler's
+        node tree gives them."""
         self.matching = cache(self._matching)
         self.tolerated = cache(self._tolerated)
         self.allowed = cache(self._allowed)
@@ -270,12 +276,3 @@ class NodeTable:
         """Return the nodes that take pods, and that every filter but that of resources and of other pods passes."""
         found: NodeMask = self.open & self.allowed(asked.fields)
         return found
-
-
-def _in_turn(members: Sequence[Member]) -> list[int]:
-    """Return the places of the nodes, one of each zone in turn (the scheduler's node tree)."""
-    zones: dict[str, list[int]] = {}
-    for place, member in enumerate(members):
-        zones.setdefault(member.zone, []).append(place)
-    turns = max((len(found) for found in zones.values()), default=0)
-    return [found[turn] for turn in range(turns) for found in zones.values() if turn < len(found)]

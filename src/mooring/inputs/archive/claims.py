@@ -148,6 +148,33 @@ class DeviceFacts:
     node: str = ""
     """Its name; empty where it is not known, then slices of all nodes count."""
 
+    def of_plugins(self, machine: Machine) -> dict[str, tuple[Device, ...]]:
+        """Return the devices of plugins by resource, with what the machine tells of them."""
+        bus = {device.address: device for device in machine.pci}
+        found: dict[str, dict[str, Device]] = {
+            resource: {device.id: device for device in listed} for resource, listed in self.allocatable.items()
+        }
+        for resource, ids in self.record.registered.items():
+            known = found.setdefault(resource, {})
+            for one in sorted(ids - known.keys()):
+                found_there = bus.get(pci_address(one))
+                node = None if found_there is None else found_there.numa
+                # The answer is newer than the record: what it leaves out is not healthy any more.
+                known[one] = Device(one, None if node is None else (node,), healthy=resource not in self.allocatable)
+        for entry in self.record.held:
+            known = found.setdefault(entry.resource, {})
+            for device in entry.devices:
+                before = known.get(device.id)
+                if before is None:
+                    known[device.id] = replace(device, healthy=False)
+                elif before.numa is None:
+                    known[device.id] = replace(device, healthy=before.healthy)
+        roots = {address: device.root for address, device in bus.items() if device.root}
+        return {
+            resource: tuple(replace(one, root=one.root or roots.get(pci_address(one.id), "")) for one in known.values())
+            for resource, known in sorted(found.items())
+        }
+
 
 def node_devices(
     facts: DeviceFacts, machine: Machine, pods: Iterable[Pod], rules: LocationRules | None = None
@@ -162,7 +189,7 @@ def node_devices(
     """
     own = offered_devices(facts.declared, machine)
     offered = dynamic_devices(current_devices(facts.slices, facts.node), machine.pci, rules)
-    devices = {**own, **offered, **_plugin_devices(facts, machine), **{name: own[name] for name in facts.declared}}
+    devices = {**own, **offered, **facts.of_plugins(machine), **{name: own[name] for name in facts.declared}}
     held: dict[str, dict[str, dict[str, frozenset[str]]]] = {}
     for one in facts.record.held:
         held.setdefault(one.uid, {}).setdefault(one.container, {})[one.resource] = one.ids
@@ -183,33 +210,6 @@ def node_devices(
     known = {name: listed for name, listed in devices.items() if name not in facts.declared}
     state = DeviceState(dict(sorted(devices.items())), held, claimed, facts.preferences)
     return state, _findings(known, machine)
-
-
-def _plugin_devices(facts: DeviceFacts, machine: Machine) -> dict[str, tuple[Device, ...]]:
-    bus = {device.address: device for device in machine.pci}
-    found: dict[str, dict[str, Device]] = {
-        resource: {device.id: device for device in listed} for resource, listed in facts.allocatable.items()
-    }
-    for resource, ids in facts.record.registered.items():
-        known = found.setdefault(resource, {})
-        for one in sorted(ids - known.keys()):
-            found_there = bus.get(pci_address(one))
-            node = None if found_there is None else found_there.numa
-            # The answer is newer than the record: what it leaves out is not healthy any more.
-            known[one] = Device(one, None if node is None else (node,), healthy=resource not in facts.allocatable)
-    for entry in facts.record.held:
-        known = found.setdefault(entry.resource, {})
-        for device in entry.devices:
-            before = known.get(device.id)
-            if before is None:
-                known[device.id] = replace(device, healthy=False)
-            elif before.numa is None:
-                known[device.id] = replace(device, healthy=before.healthy)
-    roots = {address: device.root for address, device in bus.items() if device.root}
-    return {
-        resource: tuple(replace(one, root=one.root or roots.get(pci_address(one.id), "")) for one in known.values())
-        for resource, known in sorted(found.items())
-    }
 
 
 def _findings(devices: Mapping[str, tuple[Device, ...]], machine: Machine) -> tuple[Finding, ...]:

@@ -50,6 +50,23 @@ class PCISelector:
             and self.device in ("", found.device)
         )
 
+    @staticmethod
+    def of(content: Mapping[str, Any], field: str) -> PCISelector:
+        """Return the selector that a declaration writes, as the value of a field.
+
+        Raises:
+            InputError: it is none.
+        """
+        chosen = mapping_at(content, "pci") if set(content) == {"pci"} else {}
+        if not chosen or not set(chosen) <= set(_SELECTORS):
+            remedy = 'write - {id: gpu0, numa: [0]}, or pci: {class: "0302", vendor: "10de"}'
+            raise InputError("must list devices or choose them", field=field, remedy=remedy)
+        texts = {name: text_at(chosen, name).lower().removeprefix("0x") for name in _SELECTORS}
+        for name, text in texts.items():
+            if not all(digit in "0123456789abcdef" for digit in text):
+                raise InputError(f"{text!r:.40} is not hexadecimal", field=f"{field}.pci.{name}", remedy='write "10de"')
+        return PCISelector(texts["class"], texts["vendor"], texts["device"])
+
 
 Declared = Mapping[str, tuple[Device, ...] | PCISelector]
 """Resource -> its devices, or how to choose them on the machine."""
@@ -118,7 +135,7 @@ def declared_devices(content: Mapping[str, Any], *, source: str) -> tuple[Declar
                 declared[resource] = _listed(items["list"], f"{field}.list")
             elif set(items) != {"preferred"}:
                 # With a rule alone the devices are those that are known otherwise.
-                declared[resource] = _selector({name: items[name] for name in items if name != "preferred"}, field)
+                declared[resource] = PCISelector.of({name: items[name] for name in items if name != "preferred"}, field)
             if "/" not in resource or _NATIVE in resource:
                 remedy = "write a name with a domain of its own, such as nvidia.com/gpu"
                 raise InputError("no device plugin can offer this resource", field=field, remedy=remedy)
@@ -161,18 +178,6 @@ def offered_devices(declared: Declared, machine: Machine) -> dict[str, tuple[Dev
         else devices
         for resource, devices in declared.items()
     }
-
-
-def _selector(content: Mapping[str, Any], field: str) -> PCISelector:
-    chosen = mapping_at(content, "pci") if set(content) == {"pci"} else {}
-    if not chosen or not set(chosen) <= set(_SELECTORS):
-        remedy = 'write - {id: gpu0, numa: [0]}, or pci: {class: "0302", vendor: "10de"}'
-        raise InputError("must list devices or choose them", field=field, remedy=remedy)
-    texts = {name: text_at(chosen, name).lower().removeprefix("0x") for name in _SELECTORS}
-    for name, text in texts.items():
-        if not all(digit in "0123456789abcdef" for digit in text):
-            raise InputError(f"{text!r:.40} is not hexadecimal", field=f"{field}.pci.{name}", remedy='write "10de"')
-    return PCISelector(texts["class"], texts["vendor"], texts["device"])
 
 
 def _listed(items: Any, field: str) -> tuple[Device, ...]:

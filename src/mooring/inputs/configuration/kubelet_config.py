@@ -140,13 +140,6 @@ def _is_empty_behind_gate(fields: Mapping[str, Any], field: str) -> bool:
     return fields.get(field) == {} and may_be_off(mapping_at(fields, "featureGates"), gate)
 
 
-def _number(fields: Mapping[str, Any], field: str) -> float:
-    value = fields[field]
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise reading.wrong_kind(value, "a number", field)
-    return float(value)
-
-
 def report_later(fields: Mapping[str, Any], source: SourcePlace, report: Report, release: Release) -> None:
     """Report the fields that a release does not have yet."""
     for name in sorted(later_fields(release.name) & set(fields)):
@@ -163,14 +156,6 @@ def _duration(fields: Mapping[str, Any], field: str, default: int) -> int:
         return nanoseconds(text)
 
 
-def _feature_gates(fields: Mapping[str, Any], field: str) -> dict[str, bool]:
-    gates = mapping_at(fields, field)
-    for name, value in gates.items():
-        if not isinstance(value, bool):
-            raise reading.wrong_kind(value, "true or false", f"{field}.{name}")
-    return gates
-
-
 def _reserved(entry: Mapping[str, Any]) -> ReservedMemory:
     node, limits = reading.count_at(entry, "numaNode", 0), {}
     for name, value in mapping_at(entry, "limits").items():
@@ -183,7 +168,7 @@ _READERS: Final[Mapping[Holds, Callable[[Mapping[str, Any], str, Any], Any]]] = 
     **dict.fromkeys((Holds.TEXT, Holds.POLICY, Holds.CPUS), text_at),
     Holds.FLAG: lambda fields, name, default: reading.flag_at(fields, name, default=default),
     Holds.COUNT: reading.count_at,
-    Holds.NUMBER: lambda fields, name, _: _number(fields, name),
+    Holds.NUMBER: lambda fields, name, _: reading.number_at(fields, name),
     Holds.DURATION: _duration,
     Holds.LIST: lambda fields, name, _: list_at(fields, name),
     Holds.TEXTS: lambda fields, name, _: [text_at({name: one}, name) for one in list_at(fields, name)],
@@ -192,7 +177,7 @@ _READERS: Final[Mapping[Holds, Callable[[Mapping[str, Any], str, Any], Any]]] = 
     Holds.DURATIONS: lambda fields, name, _: {
         key: _duration(periods, key, 0) for periods in [texts_at(fields, name)] for key in periods
     },
-    Holds.GATES: lambda fields, name, _: _feature_gates(fields, name),
+    Holds.GATES: lambda fields, name, _: reading.flags_at(fields, name),
     Holds.MEMORY: lambda fields, name, _: tuple(reading.each_at(fields, name, _reserved)),
     Holds.OBJECT: lambda fields, name, _: mapping_at(fields, name),
 }

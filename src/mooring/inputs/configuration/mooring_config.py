@@ -12,7 +12,6 @@ from mooring.engine.core.config import (
     ChosenPlugin,
     DeviceAlignment,
     DeviceAlignments,
-    DeviceClass,
     MooringConfig,
     PluginChoice,
     PluginPlacement,
@@ -83,7 +82,7 @@ def _device_alignments(content: Mapping[str, Any], extensions: frozenset[str]) -
         remedy = f"name {config.DEVICE_ALIGNMENT} among the extensions"
         raise InputError(f"needs the extension {config.DEVICE_ALIGNMENT}", field="deviceAlignment", remedy=remedy)
     given = mapping_at(content, "deviceAlignment")
-    found: dict[str, DeviceClass] = {}
+    found: dict[str, tuple[DeviceAlignment, tuple[str, ...]]] = {}
     with within("deviceAlignment"):
         reading.check_names(given, frozenset({"default", "classes"}))
         default = choice_at(given, "default", DeviceAlignment.FOLLOW)
@@ -99,7 +98,7 @@ def _device_alignments(content: Mapping[str, Any], extensions: frozenset[str]) -
                 if not resources and name not in CLASSES:
                     problem = f"is not one of the known classes {', '.join(sorted(CLASSES))}"
                     raise InputError(problem, remedy="write {alignment: follow, resources: [vendor.example/device]}")
-                found[name] = DeviceClass(alignment, tuple(resources))
+                found[name] = alignment, tuple(resources)
     return DeviceAlignments(default, found)
 
 

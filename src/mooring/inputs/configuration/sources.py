@@ -75,6 +75,21 @@ class ConfigurationSource:
         """Return a document all of whose fields have one place."""
         return ConfigurationSource(document, lambda paths: dict.fromkeys(paths, place))
 
+    @property
+    def is_own(self) -> bool:
+        """Whether the document is the kubelet's or Mooring's, or made of what a kubelet was started with."""
+        content = self.document.content
+        return isinstance(content, dict) and (
+            content.get("kind") in _OWN_KINDS or (len(content) == 1 and not _OWN_KEYS.isdisjoint(content))
+        )
+
+    def with_listed_devices(self) -> ConfigurationSource:
+        """Return the document; a dump of the PodResources API as the devices that it lists."""
+        document = self.document
+        with within(source=document.source):
+            made = devices.devices_in(document.content)
+        return self if made is None else ConfigurationSource.at(replace(document, content=made), document.place)
+
     def renamed(self, path_of: Callable[[str], str]) -> Places:
         """Return the places of a part of the document; the function gives the path in it of a field of the part."""
 
@@ -136,7 +151,7 @@ def sources_in(
     text = data.decode("utf-8-sig", "replace")
     try:
         given = _written(data, text, name, json_only=json_only)
-        if not chosen and all(_is_own(one.document.content) for one in given):
+        if not chosen and all(one.is_own for one in given):
             return given
         found = embedded.embedded(given, name, chosen, depth)
         if any(isinstance(one.document.content, dict) for one in found) or pasted(text) == [text]:
@@ -149,12 +164,6 @@ def sources_in(
     texts = [_CALLOUT.sub("", part) for part in texts]
     given = [one for part in texts for one in _written(part.encode(), part, name, json_only=json_only)]
     return embedded.embedded(given, name, chosen, depth)
-
-
-def _is_own(content: Value) -> bool:
-    return isinstance(content, dict) and (
-        content.get("kind") in _OWN_KINDS or (len(content) == 1 and not _OWN_KEYS.isdisjoint(content))
-    )
 
 
 def _written(data: bytes, text: str, name: str, *, json_only: bool) -> list[ConfigurationSource]:
@@ -183,7 +192,7 @@ def _written(data: bytes, text: str, name: str, *, json_only: bool) -> list[Conf
     except InputError as error:
         problem = problem or error
     if any(isinstance(one.document.content, dict) for one in given):
-        return [_devices_of(one) for one in given]
+        return [one.with_listed_devices() for one in given]
     given += _in_script(text, name)
     given = [one for one in given if isinstance(one.document.content, dict)] or given
     if problem is not None and not any(isinstance(one.document.content, dict) for one in given):
@@ -211,14 +220,6 @@ def _in_script(text: str, name: str) -> Iterator[ConfigurationSource]:
     arguments = kubelet_flags.pasted_arguments_in("\n".join(lines), name)
     if arguments or any(map(kubelet_flags.LOGGED.search, lines)):
         yield _listed(KUBELET_ARGUMENTS, [word for word, _ in arguments], name, [line for _, line in arguments])
-
-
-def _devices_of(source: ConfigurationSource) -> ConfigurationSource:
-    """Return a document; a dump of the PodResources API as the devices that it lists."""
-    document = source.document
-    with within(source=document.source):
-        made = devices.devices_in(document.content)
-    return source if made is None else ConfigurationSource.at(replace(document, content=made), document.place)
 
 
 def _toml(text: str, name: str) -> ConfigurationSource:

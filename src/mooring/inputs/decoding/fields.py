@@ -222,6 +222,31 @@ def count_at(parent: Mapping[str, Any], field: str, default: int, *, least: int 
     return value
 
 
+def number_at(parent: Mapping[str, Any], field: str) -> float:
+    """Return the number in ``field``, whole or not.
+
+    Raises:
+        InputError: it holds something else.
+    """
+    value = parent[field]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise wrong_kind(value, "a number", field)
+    return float(value)
+
+
+def flags_at(parent: Mapping[str, Any], field: str) -> dict[str, bool]:
+    """Return the mapping of flags in ``field``; absent and null are empty.
+
+    Raises:
+        InputError: it is no mapping, or one of its values is neither true nor false.
+    """
+    flags = mapping_at(parent, field)
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise wrong_kind(value, "true or false", f"{field}.{name}")
+    return flags
+
+
 def texts_at(parent: Mapping[str, Any], field: str) -> dict[str, str]:
     """Return the mapping of texts in ``field``; absent and null are empty.
 

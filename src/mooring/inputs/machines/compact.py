@@ -104,6 +104,151 @@ class Shape:
     l3_size: int = 32 * 2**20
     """Size of one L3."""
 
+    @staticmethod
+    def of(text: str) -> Shape:
+        """Return the shape that a line describes; errors as of :func:`parse_compact`."""
+        if len(text) > _MAX_TEXT:
+            raise InputError(f"is longer than {_MAX_TEXT} characters", source="machine", remedy=_EXAMPLE)
+        values: dict[str, str] = {}
+        for part in text.split():
+            key, equals, value = part.partition("=")
+            if not (key and equals and value):
+                raise refusal(part, "is not a pair", "write key=value without spaces around the =")
+            if key in values:
+                raise refusal(key, "is given twice", "keep one")
+            if key not in _KEYS and not key.startswith(HUGE_PAGES):
+                close = difflib.get_close_matches(key, _KEYS, n=1)
+                problem = "is not a key of a machine"
+                raise refusal(key, problem, f"did you mean {close[0]}?" if close else f"keys are {', '.join(_KEYS)}")
+            values[key] = value
+        sockets = count_of(values, "sockets", 1)
+        numa = count_of(values, "numa", sockets)
+        l3_caches = count_of(values, "l3", max(numa, sockets))
+        cpuless = count_of(values, "cpuless", 0)
+        siblings = values.get("siblings", "split")
+        if siblings not in ("split", "adjacent"):
+            raise refusal("siblings", f"{siblings[:40]!r} is not a numbering", "write split or adjacent")
+        shape = Shape(
+            sockets=sockets,
+            numa_nodes=numa,
+            cores=count_of(values, "cores", 4 * max(numa, l3_caches)),
+            threads=count_of(values, "threads", 1),
+            l3_caches=l3_caches,
+            memory=_size(values, "memory", 4 * _GIB * numa),
+            adjacent=siblings == "adjacent",
+            efficiency_cores=count_of(values, "efficiency-cores", 0),
+            cpuless_nodes=cpuless,
+            cpuless_memory=_size(values, "cpuless-memory", 4 * _GIB * cpuless),
+            hugepages=_hugepages(values),
+            distances=_distances(values.get("distances", "10,12,32")),
+            l2_size=_size(values, "l2-size", 2**20),
+            l3_size=_size(values, "l3-size", 32 * 2**20),
+        )
+        shape.check()
+        return shape
+
+    def check(self) -> None:
+        """Refuse counts that make no regular machine, with the key that does not fit."""
+        cpus = self.cores * self.threads + self.efficiency_cores
+        if cpus > MAX_CPUS:
+            raise refusal("cores", f"the machine would have {cpus} CPUs", f"Linux has at most {MAX_CPUS}")
+        if self.numa_nodes + self.cpuless_nodes > MAX_NODES:
+            nodes = self.numa_nodes + self.cpuless_nodes
+            raise refusal("numa", f"the machine would have {nodes} NUMA nodes", f"Linux has at most {MAX_NODES}")
+        for key, count in (("cores", self.cores), ("efficiency-cores", self.efficiency_cores)):
+            for other, parts in (("sockets", self.sockets), ("numa", self.numa_nodes), ("l3", self.l3_caches)):
+                if count % parts:
+                    raise refusal(
+                        key, f"{count} cannot be divided evenly by {other}={parts}", f"use a multiple of {parts}"
+                    )
+        if self.l3_caches % self.sockets:
+            problem = f"{self.l3_caches} is not a multiple of sockets={self.sockets}"
+            raise refusal("l3", problem, "no L3 spans two sockets")
+        for key, count in (("sockets", self.sockets), ("l3", self.l3_caches), ("cpuless", self.cpuless_nodes)):
+            if count % self.numa_nodes and (not count or self.numa_nodes % count):
+                problem = f"{self.numa_nodes} is neither a multiple nor a divisor of {key}={count}"
+                raise refusal("numa", problem, "make one divide the other")
+        self._check_memory()
+
+    def _check_memory(self) -> None:
+        for key, size, nodes in (
+            ("memory", self.memory, self.numa_nodes),
+            ("cpuless-memory", self.cpuless_memory, self.cpuless_nodes),
+        ):
+            if nodes and size % (nodes * PAGE):
+                problem = f"{size} bytes do not make whole pages on {nodes} nodes"
+                raise refusal(key, problem, "use a size that divides evenly")
+            if size and not nodes:
+                raise refusal(key, "is given, but there are no CPU-less nodes", "add cpuless=1")
+        reserved = 0
+        for pool in self.hugepages:
+            if pool.num_pages % self.numa_nodes:
+                problem = f"{pool.num_pages} pages cannot be divided evenly by numa={self.numa_nodes}"
+                raise refusal(f"hugepages of {pool.page_size}Ki", problem, f"use a multiple of {self.numa_nodes}")
+            reserved += pool.page_size * 1024 * pool.num_pages
+        if reserved > self.memory:
+            problem = f"{self.memory} bytes cannot hold {reserved} bytes of huge pages"
+            raise refusal("memory", problem, "give more memory or fewer pages")
+
+    def views(self) -> tuple[MachineInfo, Hardware]:
+        """Return the machine as the kubelet would see it, of its cores by cAdvisor's own rules, and as it is."""
+        own, none = (
+            tuple(replace(pool, num_pages=pool.num_pages // self.numa_nodes * used) for pool in self.hugepages)
+            for used in (1, 0)
+        )
+        nodes: list[_Node] = [((node,), self.memory // self.numa_nodes, own) for node in range(self.numa_nodes)]
+        block = max(self.numa_nodes // max(self.cpuless_nodes, 1), 1)
+        for index in range(self.cpuless_nodes):
+            # The first ones belong to the first node, or several nodes to each.
+            first = index * self.numa_nodes // self.cpuless_nodes
+            nodes.append((tuple(range(first, first + block)), self.cpuless_memory // self.cpuless_nodes, none))
+        cores, table = self.placed_cores(), self.distance_table([homes for homes, _, _ in nodes[self.numa_nodes :]])
+        return _machine_info(self, cores, nodes, table), _hardware(self, cores, nodes, table)
+
+    def placed_cores(self) -> _Cores:
+        """Return the cores, dealt out in blocks: the first socket has the first ones; threads are in text order."""
+        cores, slow = self.cores, self.efficiency_cores
+        parts = (self.sockets, self.numa_nodes, self.l3_caches)
+        per_socket = cores // self.sockets
+        found = []
+        for index in range(cores):
+            socket, node, l3 = (index * count // cores for count in parts)
+            first, step = (index * self.threads, 1) if self.adjacent else (index, cores)
+            threads = sorted(range(first, first + step * self.threads, step), key=str)
+            found.append((Core(index % per_socket, tuple(threads), socket), node, index, l3))
+        blocks = max(self.numa_nodes, self.l3_caches)  # no L2 crosses the border of a node or an L3
+        for index in range(slow):
+            socket, node, l3 = (index * count // slow for count in parts)
+            block, position = divmod(index, slow // blocks)
+            l2 = cores + block * -(-slow // blocks // CLUSTER_CORES) + position // CLUSTER_CORES
+            core_id = per_socket + index % (slow // self.sockets)
+            found.append((Core(core_id, (cores * self.threads + index,), socket), node, l2, l3))
+        return found
+
+    def distance_table(self, cpuless: Sequence[tuple[int, ...]]) -> _Table:
+        """Return the distances; ``cpuless`` are the nodes from which each node without CPUs is reached."""
+        local, same_socket, remote = self.distances
+        in_socket = self.numa_nodes // self.sockets or 1
+        near = []
+        for node in range(self.numa_nodes):
+            first = node // in_socket * in_socket
+            row = [remote] * self.numa_nodes
+            row[first : first + in_socket] = [same_socket] * in_socket
+            row[node] = local
+            near.append(row)
+        # Many nodes without CPUs are reached from the same nodes: such a group has its distances once.
+        nearest = {
+            homes: [min(column) for column in zip(*(near[home] for home in homes), strict=True)]
+            for homes in dict.fromkeys(cpuless)
+        }
+        far: dict[tuple[int, ...], list[int]] = {}
+        for homes, distances in nearest.items():
+            between = {others: min(distances[home] for home in others) + _TO_CPULESS - 1 for others in nearest}
+            far[homes] = [*(distance + _TO_CPULESS for distance in distances), *(between[others] for others in cpuless)]
+        rows = [[*row, *(nearest[homes][node] + _TO_CPULESS for homes in cpuless)] for node, row in enumerate(near)]
+        rows += [far[homes] for homes in cpuless]
+        return tuple((*row[:node], local, *row[node + 1 :]) for node, row in enumerate(rows))
+
 
 def parse_compact(text: str) -> Machine:
     """Return the machine that a line of ``key=value`` pairs describes; its name is the line itself.
@@ -115,7 +260,7 @@ def parse_compact(text: str) -> Machine:
     >>> [core.thread_ids for node in machine.info.topology for core in node.cores]
     [(0, 4), (1, 5), (2, 6), (3, 7)]
     """
-    info, hardware = _views_of(_parse_shape(text))
+    info, hardware = Shape.of(text).views()
     machine = Machine(" ".join(text.split()), replace(info, facts=hardware.facts), hardware)
     # A typed machine without a word about memory says nothing about it.
     told = re.search(r"(?:^|\s)memory=", text) is not None
@@ -127,49 +272,6 @@ def compact_findings(machine: Machine) -> tuple[Finding, ...]:
     """Return how the views of a typed machine differ, apart from what no manager reads."""
     found = differences(machine.info, machine.hardware) if machine.hardware else ()
     return tuple(one for one in found if one.code != _UNREAD)
-
-
-def _parse_shape(text: str) -> Shape:
-    """Return the shape that a line describes; errors as of :func:`parse_compact`."""
-    if len(text) > _MAX_TEXT:
-        raise InputError(f"is longer than {_MAX_TEXT} characters", source="machine", remedy=_EXAMPLE)
-    values: dict[str, str] = {}
-    for part in text.split():
-        key, equals, value = part.partition("=")
-        if not (key and equals and value):
-            raise refusal(part, "is not a pair", "write key=value without spaces around the =")
-        if key in values:
-            raise refusal(key, "is given twice", "keep one")
-        if key not in _KEYS and not key.startswith(HUGE_PAGES):
-            close = difflib.get_close_matches(key, _KEYS, n=1)
-            problem = "is not a key of a machine"
-            raise refusal(key, problem, f"did you mean {close[0]}?" if close else f"keys are {', '.join(_KEYS)}")
-        values[key] = value
-    sockets = count_of(values, "sockets", 1)
-    numa = count_of(values, "numa", sockets)
-    l3_caches = count_of(values, "l3", max(numa, sockets))
-    cpuless = count_of(values, "cpuless", 0)
-    siblings = values.get("siblings", "split")
-    if siblings not in ("split", "adjacent"):
-        raise refusal("siblings", f"{siblings[:40]!r} is not a numbering", "write split or adjacent")
-    shape = Shape(
-        sockets=sockets,
-        numa_nodes=numa,
-        cores=count_of(values, "cores", 4 * max(numa, l3_caches)),
-        threads=count_of(values, "threads", 1),
-        l3_caches=l3_caches,
-        memory=_size(values, "memory", 4 * _GIB * numa),
-        adjacent=siblings == "adjacent",
-        efficiency_cores=count_of(values, "efficiency-cores", 0),
-        cpuless_nodes=cpuless,
-        cpuless_memory=_size(values, "cpuless-memory", 4 * _GIB * cpuless),
-        hugepages=_hugepages(values),
-        distances=_distances(values.get("distances", "10,12,32")),
-        l2_size=_size(values, "l2-size", 2**20),
-        l3_size=_size(values, "l3-size", 32 * 2**20),
-    )
-    _check(shape)
-    return shape
 
 
 def _size(values: Mapping[str, str], key: str, default: int) -> int:
@@ -203,111 +305,6 @@ def _hugepages(values: Mapping[str, str]) -> tuple[HugePages, ...]:
         pools[size] = HugePages(size // 1024, count_of(values, key, 0))
     # cAdvisor lists pools in the text order of hugepages-<KiB>kB.
     return tuple(sorted(pools.values(), key=lambda pool: f"hugepages-{pool.page_size}kB"))
-
-
-def _check(shape: Shape) -> None:
-    """Refuse counts that make no regular machine, with the key that does not fit."""
-    cpus = shape.cores * shape.threads + shape.efficiency_cores
-    if cpus > MAX_CPUS:
-        raise refusal("cores", f"the machine would have {cpus} CPUs", f"Linux has at most {MAX_CPUS}")
-    if shape.numa_nodes + shape.cpuless_nodes > MAX_NODES:
-        nodes = shape.numa_nodes + shape.cpuless_nodes
-        raise refusal("numa", f"the machine would have {nodes} NUMA nodes", f"Linux has at most {MAX_NODES}")
-    for key, count in (("cores", shape.cores), ("efficiency-cores", shape.efficiency_cores)):
-        for other, parts in (("sockets", shape.sockets), ("numa", shape.numa_nodes), ("l3", shape.l3_caches)):
-            if count % parts:
-                raise refusal(key, f"{count} cannot be divided evenly by {other}={parts}", f"use a multiple of {parts}")
-    if shape.l3_caches % shape.sockets:
-        problem = f"{shape.l3_caches} is not a multiple of sockets={shape.sockets}"
-        raise refusal("l3", problem, "no L3 spans two sockets")
-    for key, count in (("sockets", shape.sockets), ("l3", shape.l3_caches), ("cpuless", shape.cpuless_nodes)):
-        if count % shape.numa_nodes and (not count or shape.numa_nodes % count):
-            problem = f"{shape.numa_nodes} is neither a multiple nor a divisor of {key}={count}"
-            raise refusal("numa", problem, "make one divide the other")
-    _check_memory(shape)
-
-
-def _check_memory(shape: Shape) -> None:
-    for key, size, nodes in (
-        ("memory", shape.memory, shape.numa_nodes),
-        ("cpuless-memory", shape.cpuless_memory, shape.cpuless_nodes),
-    ):
-        if nodes and size % (nodes * PAGE):
-            problem = f"{size} bytes do not make whole pages on {nodes} nodes"
-            raise refusal(key, problem, "use a size that divides evenly")
-        if size and not nodes:
-            raise refusal(key, "is given, but there are no CPU-less nodes", "add cpuless=1")
-    reserved = 0
-    for pool in shape.hugepages:
-        if pool.num_pages % shape.numa_nodes:
-            problem = f"{pool.num_pages} pages cannot be divided evenly by numa={shape.numa_nodes}"
-            raise refusal(f"hugepages of {pool.page_size}Ki", problem, f"use a multiple of {shape.numa_nodes}")
-        reserved += pool.page_size * 1024 * pool.num_pages
-    if reserved > shape.memory:
-        problem = f"{shape.memory} bytes cannot hold {reserved} bytes of huge pages"
-        raise refusal("memory", problem, "give more memory or fewer pages")
-
-
-def _views_of(shape: Shape) -> tuple[MachineInfo, Hardware]:
-    """Return the machine as the kubelet would see it, of its cores by cAdvisor's own rules, and as it is."""
-    own, none = (
-        tuple(replace(pool, num_pages=pool.num_pages // shape.numa_nodes * used) for pool in shape.hugepages)
-        for used in (1, 0)
-    )
-    nodes: list[_Node] = [((node,), shape.memory // shape.numa_nodes, own) for node in range(shape.numa_nodes)]
-    block = max(shape.numa_nodes // max(shape.cpuless_nodes, 1), 1)
-    for index in range(shape.cpuless_nodes):
-        # The first ones belong to the first node, or several nodes to each.
-        first = index * shape.numa_nodes // shape.cpuless_nodes
-        nodes.append((tuple(range(first, first + block)), shape.cpuless_memory // shape.cpuless_nodes, none))
-    cores, table = _cores(shape), _distance_table(shape, [homes for homes, _, _ in nodes[shape.numa_nodes :]])
-    return _machine_info(shape, cores, nodes, table), _hardware(shape, cores, nodes, table)
-
-
-def _cores(shape: Shape) -> _Cores:
-    """Return the cores, dealt out in blocks: the first socket has the first ones; threads are in text order."""
-    cores, slow = shape.cores, shape.efficiency_cores
-    parts = (shape.sockets, shape.numa_nodes, shape.l3_caches)
-    per_socket = cores // shape.sockets
-    found = []
-    for index in range(cores):
-        socket, node, l3 = (index * count // cores for count in parts)
-        first, step = (index * shape.threads, 1) if shape.adjacent else (index, cores)
-        threads = sorted(range(first, first + step * shape.threads, step), key=str)
-        found.append((Core(index % per_socket, tuple(threads), socket), node, index, l3))
-    blocks = max(shape.numa_nodes, shape.l3_caches)  # no L2 crosses the border of a node or an L3
-    for index in range(slow):
-        socket, node, l3 = (index * count // slow for count in parts)
-        block, position = divmod(index, slow // blocks)
-        l2 = cores + block * -(-slow // blocks // CLUSTER_CORES) + position // CLUSTER_CORES
-        core_id = per_socket + index % (slow // shape.sockets)
-        found.append((Core(core_id, (cores * shape.threads + index,), socket), node, l2, l3))
-    return found
-
-
-def _distance_table(shape: Shape, cpuless: Sequence[tuple[int, ...]]) -> _Table:
-    """Return the distances; ``cpuless`` are the nodes from which each node without CPUs is reached."""
-    local, same_socket, remote = shape.distances
-    in_socket = shape.numa_nodes // shape.sockets or 1
-    near = []
-    for node in range(shape.numa_nodes):
-        first = node // in_socket * in_socket
-        row = [remote] * shape.numa_nodes
-        row[first : first + in_socket] = [same_socket] * in_socket
-        row[node] = local
-        near.append(row)
-    # Many nodes without CPUs are reached from the same nodes: such a group has its distances once.
-    nearest = {
-        homes: [min(column) for column in zip(*(near[home] for home in homes), strict=True)]
-        for homes in dict.fromkeys(cpuless)
-    }
-    far: dict[tuple[int, ...], list[int]] = {}
-    for homes, distances in nearest.items():
-        between = {others: min(distances[home] for home in others) + _TO_CPULESS - 1 for others in nearest}
-        far[homes] = [*(distance + _TO_CPULESS for distance in distances), *(between[others] for others in cpuless)]
-    rows = [[*row, *(nearest[homes][node] + _TO_CPULESS for homes in cpuless)] for node, row in enumerate(near)]
-    rows += [far[homes] for homes in cpuless]
-    return tuple((*row[:node], local, *row[node + 1 :]) for node, row in enumerate(rows))
 
 
 def _hardware(shape: Shape, cores: _Cores, nodes: Sequence[_Node], table: _Table) -> Hardware:

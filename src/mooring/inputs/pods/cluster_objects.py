@@ -192,6 +192,30 @@ class LimitRange:
     """What a container gets that requests nothing of a resource."""
     limits: Mapping[str, str]
 
+    @staticmethod
+    def of(content: Mapping[str, Any], source: str) -> LimitRange:
+        """Return the LimitRange that an object is; ``source`` is where it stands.
+
+        Raises:
+            InputError: it cannot be understood.
+        """
+        metadata = mapping_at(content, "metadata")
+        items = []
+        requests: dict[str, str] = {}
+        limits: dict[str, str] = {}
+        for index, given in enumerate(list_at(mapping_at(content, "spec"), "limits")):
+            with within(f"spec.limits[{index}]"):
+                item = as_mapping(given)
+                kind, least, most = text_at(item, "type"), resource_list(item, "min"), resource_list(item, "max")
+                items.append((kind, least, most, resource_list(item, "maxLimitRequestRatio")))
+                if kind == _CONTAINER:
+                    default = {**most, **resource_list(item, "default")}
+                    asked = {**least, **default, **resource_list(item, "defaultRequest")}
+                    limits.update((name, str(amount)) for name, amount in default.items())
+                    requests.update((name, str(amount)) for name, amount in asked.items())
+        namespace = text_at(metadata, "namespace") or "default"
+        return LimitRange(text_at(metadata, "name"), namespace, source, tuple(items), requests, limits)
+
 
 def limit_ranges(documents: Iterable[Document]) -> dict[str, list[LimitRange]]:
     """Return the LimitRanges of documents by namespace.
@@ -204,28 +228,9 @@ def limit_ranges(documents: Iterable[Document]) -> dict[str, list[LimitRange]]:
         with located(document):
             for place, content in objects_of(document.content, {LIMIT_RANGE}):
                 with within(place):
-                    one = _limit_range(content, document.source)
+                    one = LimitRange.of(content, document.source)
                 found.setdefault(one.namespace, []).append(one)
     return found
-
-
-def _limit_range(content: Mapping[str, Any], source: str) -> LimitRange:
-    metadata = mapping_at(content, "metadata")
-    items = []
-    requests: dict[str, str] = {}
-    limits: dict[str, str] = {}
-    for index, given in enumerate(list_at(mapping_at(content, "spec"), "limits")):
-        with within(f"spec.limits[{index}]"):
-            item = as_mapping(given)
-            kind, least, most = text_at(item, "type"), resource_list(item, "min"), resource_list(item, "max")
-            items.append((kind, least, most, resource_list(item, "maxLimitRequestRatio")))
-            if kind == _CONTAINER:
-                default = {**most, **resource_list(item, "default")}
-                asked = {**least, **default, **resource_list(item, "defaultRequest")}
-                limits.update((name, str(amount)) for name, amount in default.items())
-                requests.update((name, str(amount)) for name, amount in asked.items())
-    namespace = text_at(metadata, "namespace") or "default"
-    return LimitRange(text_at(metadata, "name"), namespace, source, tuple(items), requests, limits)
 
 
 def with_defaults(spec: Mapping[str, Any], one: LimitRange) -> tuple[dict[str, Any], str]:

@@ -108,8 +108,8 @@ def launcher_pod(owner: Mapping[str, Any], template: Mapping[str, Any]) -> dict[
     name = text_at(mapping_at(owner, "metadata"), "name") or text_at(mapping_at(owner, "metadata"), "generateName")
     annotations = mapping_at(metadata, "annotations")
     with within("spec"):
-        machine = _machine(spec, annotations)
-    containers = [{"name": "compute", "resources": _compute(machine)}, *_support(machine, annotations)]
+        machine = _Machine.of(spec, annotations)
+    containers = [{"name": "compute", "resources": machine.resources()}, *machine.support_containers(annotations)]
     return {
         "metadata": {
             "name": f"virt-launcher-{name}",
@@ -118,7 +118,7 @@ def launcher_pod(owner: Mapping[str, Any], template: Mapping[str, Any]) -> dict[
         },
         "spec": {
             "containers": containers,
-            "initContainers": list(_initial(machine)),
+            "initContainers": list(machine.init_containers()),
             **{key: spec[key] for key in ("priorityClassName", "nodeName", "resourceClaims") if key in spec},
         },
     }
@@ -144,6 +144,40 @@ class _Machine:
     io_cpus: int
     """Threads of a supplemental pool for input and output."""
 
+    @staticmethod
+    def of(spec: Mapping[str, Any], annotations: Mapping[str, Any]) -> _Machine:
+        """Return what the spec of an instance asks for.
+
+        Raises:
+            InputError: an amount is missing or cannot be understood.
+        """
+        domain = mapping_at(spec, "domain")
+        with within("domain"):
+            resources, cpu = mapping_at(domain, "resources"), mapping_at(domain, "cpu")
+            limits = resource_list(resources, "limits")
+            requests = {**limits, **resource_list(resources, "requests")}
+            # Return the product of cores, sockets and threads, else the CPUs of limits or requests, else one
+            counts = [count for field in ("cores", "sockets", "threads") if (count := count_at(cpu, field, 0)) > 0]
+            amount = limits.get("cpu") or requests.get("cpu")
+            cpus = math.prod(counts) if counts or amount is None else max(amount.units, 1)
+            memory = mapping_at(domain, "memory")
+            pages = mapping_at(memory, "hugepages")
+            page = text_at(pages, "pageSize")
+            told, of_page = _amount(memory, "guest", "memory"), _amount(pages, "pageSize", "memory.hugepages")
+            sizes = told, requests.get("memory"), of_page
+            guest = next((size.units for size in sizes if size is not None and size.units > 0), 0)
+            if not guest:
+                raise InputError(
+                    "must not be empty", field="memory.guest", remedy="write how much memory the guest has"
+                )
+            requests.setdefault("memory", Quantity.of_bytes(guest))
+            dedicated = flag_at(cpu, "dedicatedCpuPlacement", default=False)
+            isolated = dedicated and flag_at(cpu, "isolateEmulatorThread", default=False)
+            threads = count_at(mapping_at(domain, "ioThreads"), "supplementalPoolThreadCount", 0)
+            even = isolated and _EVEN in annotations and (cpus + threads) % 2 == 0
+            emulator = int(isolated) + int(even)
+            return _Machine(spec, domain, requests, limits, cpus, guest, page, dedicated, emulator, threads)
+
     @property
     def is_guaranteed(self) -> bool:
         """Whether KubeVirt makes the pod Guaranteed: with dedicated CPUs, or because requests are limits."""
@@ -160,32 +194,95 @@ class _Machine:
         """The volumes that are mappings."""
         return [one for one in list_at(self.spec, "volumes") if isinstance(one, dict)]
 
+    def resources(self) -> dict[str, dict[str, str]]:
+        """Return the resources of the container that runs the guest."""
+        requests = {name: amount for name, amount in self.requests.items() if name != "ephemeral-storage"}
+        limits = {name: amount for name, amount in self.limits.items() if name != "ephemeral-storage"}
+        threads = self.cpus + self.io_cpus
+        if self.is_dedicated:
+            requests["cpu"] = limits["cpu"] = Quantity.of_milli((threads + self.emulator_cpus) * 1000)
+            limits["memory"] = requests["memory"]
+        else:
+            requests.setdefault("cpu", Quantity.of_milli(threads * 1000 // _CPU_ALLOCATION_RATIO))
+        self._add_overhead(requests, limits)
+        passed = (one for field in ("gpus", "hostDevices") for one in list_at(self.devices, field))
+        plain = [one.get("deviceName") for one in passed if isinstance(one, dict) and not one.get("claimName")]
+        for resource, count in Counter(name for name in plain if isinstance(name, str) and name).items():
+            requests[resource] = limits[resource] = Quantity.parse(str(count))
+        amounts = {"requests": requests, "limits": limits}
+        return {part: {name: str(amount) for name, amount in given.items()} for part, given in amounts.items()}
 
-def _machine(spec: Mapping[str, Any], annotations: Mapping[str, Any]) -> _Machine:
-    domain = mapping_at(spec, "domain")
-    with within("domain"):
-        resources, cpu = mapping_at(domain, "resources"), mapping_at(domain, "cpu")
-        limits = resource_list(resources, "limits")
-        requests = {**limits, **resource_list(resources, "requests")}
-        # Return the product of cores, sockets and threads, else the CPUs of limits or requests, else one
-        counts = [count for field in ("cores", "sockets", "threads") if (count := count_at(cpu, field, 0)) > 0]
-        amount = limits.get("cpu") or requests.get("cpu")
-        cpus = math.prod(counts) if counts or amount is None else max(amount.units, 1)
-        memory = mapping_at(domain, "memory")
-        pages = mapping_at(memory, "hugepages")
-        page = text_at(pages, "pageSize")
-        told, of_page = _amount(memory, "guest", "memory"), _amount(pages, "pageSize", "memory.hugepages")
-        sizes = told, requests.get("memory"), of_page
-        guest = next((size.units for size in sizes if size is not None and size.units > 0), 0)
-        if not guest:
-            raise InputError("must not be empty", field="memory.guest", remedy="write how much memory the guest has")
-        requests.setdefault("memory", Quantity.of_bytes(guest))
-        dedicated = flag_at(cpu, "dedicatedCpuPlacement", default=False)
-        isolated = dedicated and flag_at(cpu, "isolateEmulatorThread", default=False)
-        threads = count_at(mapping_at(domain, "ioThreads"), "supplementalPoolThreadCount", 0)
-        even = isolated and _EVEN in annotations and (cpus + threads) % 2 == 0
-        emulator = int(isolated) + int(even)
-        return _Machine(spec, domain, requests, limits, cpus, guest, page, dedicated, emulator, threads)
+    def _add_overhead(self, requests: dict[str, Quantity], limits: dict[str, Quantity]) -> None:
+        """Add the overhead; with huge pages it is all the memory that is not of them."""
+        # What KubeVirt adds in MiB for its processes and devices, and for page tables.
+        devices, security = self.devices, mapping_at(self.domain, "launchSecurity")
+        interfaces = [one for one in list_at(devices, "interfaces") if isinstance(one, dict)]
+        passed = devices.get("gpus") or devices.get("hostDevices") or any("sriov" in one for one in interfaces)
+        tpm = devices.get("tpm")
+        probes = sum("exec" in mapping_at(self.spec, field) for field in ("livenessProbe", "readinessProbe"))
+        additions = (
+            (25 + 100 + 25 + 40 + 30, True),  # virt-launcher-monitor, virt-launcher, virtlogd, virtqemud, qemu
+            (8 * max(self.cpus, 1) + 8, True),  # threads of CPUs, and one for input and output
+            (32, flag_at(devices, "autoattachGraphicsDevice", default=True)),
+            (128, text_at(self.spec, "architecture") == "arm64"),  # firmware
+            (1024, passed),
+            (1, any("downwardMetrics" in one for one in self.volumes)),
+            (256, "sev" in security or "snp" in security),
+            (53, isinstance(tpm, dict) and tpm.get("enabled") is not False),
+            (100, self.is_guaranteed),
+            (100 + 10 * probes, probes),
+        )
+        page_tables = -(-self.requests["memory"].units // 1000) * 1000 // 512
+        overhead = page_tables + sum(amount for amount, is_needed in additions if is_needed) * 1024**2
+        if self.page:
+            pool = f"hugepages-{self.page}"
+            pages = min(self.guest, requests["memory"].units)
+            requests[pool] = limits[pool] = Quantity.of_bytes(pages)
+            for amounts in (requests, limits):
+                if "memory" in amounts:
+                    amounts["memory"] = Quantity.of_bytes(max(amounts["memory"].units - self.guest, 0) + overhead)
+            return
+        if not flag_at(mapping_at(self.domain, "resources"), "overcommitGuestOverhead", default=False):
+            requests["memory"] = Quantity.of_bytes(requests["memory"].units + overhead)
+        if "memory" in limits:
+            limits["memory"] = Quantity.of_bytes(limits["memory"].units + overhead)
+
+    def support_containers(self, annotations: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yield the containers beside the guest's: disks in images, shared file systems, hooks."""
+        for volume in self.volumes:
+            if "containerDisk" in volume:
+                yield self._container(f"volume{volume.get('name')}", ("10m", "100m"), ("1M", "40M"), cpu="10m")
+        shared = {str(one.get("name")) for one in list_at(self.devices, "filesystems") if isinstance(one, dict)}
+        for volume in self.volumes:
+            if str(volume.get("name")) in shared:
+                yield self._container(f"virtiofs-{volume.get('name')}", ("10m", "100m"), ("1M", "80M"))
+        text = annotations.get(_SIDECARS)
+        try:
+            hooks = json.loads(text) if isinstance(text, str) else []
+        except ValueError:
+            hooks = []
+        sidecar = {"cpu": "200m", "memory": "64M"} if self.is_guaranteed else {}
+        for index in range(len(hooks) if isinstance(hooks, list) else 0):
+            yield {"name": f"hook-sidecar-{index}", "resources": {"requests": sidecar, "limits": sidecar}}
+
+    def init_containers(self) -> Iterator[dict[str, Any]]:
+        """Yield the init containers: the sidecar that prints the serial console, and those that prepare disks."""
+        devices = self.devices
+        logged = flag_at(devices, "logSerialConsole", default=True)
+        if logged and flag_at(devices, "autoattachSerialConsole", default=True):
+            console = self._container("guest-console-log", ("5m", "15m"), ("35M", "60M"))
+            yield {**console, "restartPolicy": "Always"}
+        disks = [f"volume{volume.get('name')}-init" for volume in self.volumes if "containerDisk" in volume]
+        for name in ["container-disk-binary", *disks] if disks else []:
+            yield self._container(name, ("10m", "100m"), ("1M", "40M"), cpu="10m")
+
+    def _container(self, name: str, cpus: tuple[str, str], memory: tuple[str, str], cpu: str = "") -> dict[str, Any]:
+        """Return a support container: its limits are its requests in a Guaranteed pod, where ``cpu`` is its limit."""
+        limits = {"cpu": cpus[1], "memory": memory[1]}
+        requests = {"cpu": cpus[0], "memory": memory[0]}
+        if self.is_guaranteed:
+            limits = requests = {**limits, "cpu": cpu or cpus[1]}
+        return {"name": name, "resources": {"requests": requests, "limits": limits}}
 
 
 def _amount(holder: Mapping[str, Any], field: str, place: str) -> Quantity | None:
@@ -195,103 +292,6 @@ def _amount(holder: Mapping[str, Any], field: str, place: str) -> Quantity | Non
         return resource_list({"of": {field: holder[field]}}, "of")[field]
     except InputError as error:
         raise InputError(error.problem, field=f"{place}.{field}", remedy=error.remedy) from None
-
-
-def _compute(machine: _Machine) -> dict[str, dict[str, str]]:
-    """Return the resources of the container that runs the guest."""
-    requests = {name: amount for name, amount in machine.requests.items() if name != "ephemeral-storage"}
-    limits = {name: amount for name, amount in machine.limits.items() if name != "ephemeral-storage"}
-    threads = machine.cpus + machine.io_cpus
-    if machine.is_dedicated:
-        requests["cpu"] = limits["cpu"] = Quantity.of_milli((threads + machine.emulator_cpus) * 1000)
-        limits["memory"] = requests["memory"]
-    else:
-        requests.setdefault("cpu", Quantity.of_milli(threads * 1000 // _CPU_ALLOCATION_RATIO))
-    _add_overhead(machine, requests, limits)
-    passed = (one for field in ("gpus", "hostDevices") for one in list_at(machine.devices, field))
-    plain = [one.get("deviceName") for one in passed if isinstance(one, dict) and not one.get("claimName")]
-    for resource, count in Counter(name for name in plain if isinstance(name, str) and name).items():
-        requests[resource] = limits[resource] = Quantity.parse(str(count))
-    amounts = {"requests": requests, "limits": limits}
-    return {part: {name: str(amount) for name, amount in given.items()} for part, given in amounts.items()}
-
-
-def _add_overhead(machine: _Machine, requests: dict[str, Quantity], limits: dict[str, Quantity]) -> None:
-    """Add the overhead; with huge pages it is all the memory that is not of them."""
-    # What KubeVirt adds in MiB for its processes and devices, and for page tables.
-    devices, security = machine.devices, mapping_at(machine.domain, "launchSecurity")
-    interfaces = [one for one in list_at(devices, "interfaces") if isinstance(one, dict)]
-    passed = devices.get("gpus") or devices.get("hostDevices") or any("sriov" in one for one in interfaces)
-    tpm = devices.get("tpm")
-    probes = sum("exec" in mapping_at(machine.spec, field) for field in ("livenessProbe", "readinessProbe"))
-    additions = (
-        (25 + 100 + 25 + 40 + 30, True),  # virt-launcher-monitor, virt-launcher, virtlogd, virtqemud, qemu
-        (8 * max(machine.cpus, 1) + 8, True),  # threads of CPUs, and one for input and output
-        (32, flag_at(devices, "autoattachGraphicsDevice", default=True)),
-        (128, text_at(machine.spec, "architecture") == "arm64"),  # firmware
-        (1024, passed),
-        (1, any("downwardMetrics" in one for one in machine.volumes)),
-        (256, "sev" in security or "snp" in security),
-        (53, isinstance(tpm, dict) and tpm.get("enabled") is not False),
-        (100, machine.is_guaranteed),
-        (100 + 10 * probes, probes),
-    )
-    page_tables = -(-machine.requests["memory"].units // 1000) * 1000 // 512
-    overhead = page_tables + sum(amount for amount, is_needed in additions if is_needed) * 1024**2
-    if machine.page:
-        pool = f"hugepages-{machine.page}"
-        pages = min(machine.guest, requests["memory"].units)
-        requests[pool] = limits[pool] = Quantity.of_bytes(pages)
-        for amounts in (requests, limits):
-            if "memory" in amounts:
-                amounts["memory"] = Quantity.of_bytes(max(amounts["memory"].units - machine.guest, 0) + overhead)
-        return
-    if not flag_at(mapping_at(machine.domain, "resources"), "overcommitGuestOverhead", default=False):
-        requests["memory"] = Quantity.of_bytes(requests["memory"].units + overhead)
-    if "memory" in limits:
-        limits["memory"] = Quantity.of_bytes(limits["memory"].units + overhead)
-
-
-def _support(machine: _Machine, annotations: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the containers beside the guest's: disks in images, shared file systems, hooks."""
-    for volume in machine.volumes:
-        if "containerDisk" in volume:
-            yield _container(machine, f"volume{volume.get('name')}", ("10m", "100m"), ("1M", "40M"), cpu="10m")
-    shared = {str(one.get("name")) for one in list_at(machine.devices, "filesystems") if isinstance(one, dict)}
-    for volume in machine.volumes:
-        if str(volume.get("name")) in shared:
-            yield _container(machine, f"virtiofs-{volume.get('name')}", ("10m", "100m"), ("1M", "80M"))
-    text = annotations.get(_SIDECARS)
-    try:
-        hooks = json.loads(text) if isinstance(text, str) else []
-    except ValueError:
-        hooks = []
-    sidecar = {"cpu": "200m", "memory": "64M"} if machine.is_guaranteed else {}
-    for index in range(len(hooks) if isinstance(hooks, list) else 0):
-        yield {"name": f"hook-sidecar-{index}", "resources": {"requests": sidecar, "limits": sidecar}}
-
-
-def _initial(machine: _Machine) -> Iterator[dict[str, Any]]:
-    """Yield the init containers: the sidecar that prints the serial console, and those that prepare disks."""
-    devices = machine.devices
-    logged = flag_at(devices, "logSerialConsole", default=True)
-    if logged and flag_at(devices, "autoattachSerialConsole", default=True):
-        console = _container(machine, "guest-console-log", ("5m", "15m"), ("35M", "60M"))
-        yield {**console, "restartPolicy": "Always"}
-    disks = [f"volume{volume.get('name')}-init" for volume in machine.volumes if "containerDisk" in volume]
-    for name in ["container-disk-binary", *disks] if disks else []:
-        yield _container(machine, name, ("10m", "100m"), ("1M", "40M"), cpu="10m")
-
-
-def _container(
-    machine: _Machine, name: str, cpus: tuple[str, str], memory: tuple[str, str], cpu: str = ""
-) -> dict[str, Any]:
-    """Return a support container: with its limits as requests in a Guaranteed pod, where ``cpu`` is its CPU limit."""
-    limits = {"cpu": cpus[1], "memory": memory[1]}
-    requests = {"cpu": cpus[0], "memory": memory[0]}
-    if machine.is_guaranteed:
-        limits = requests = {**limits, "cpu": cpu or cpus[1]}
-    return {"name": name, "resources": {"requests": requests, "limits": limits}}
 
 
 _SIZE: Final = re.compile(r"(\d+)(b|[kmgtp]b?|)", re.IGNORECASE)

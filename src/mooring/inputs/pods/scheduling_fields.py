@@ -93,6 +93,23 @@ class Toleration:
             return False
         return self.operator == "Exists" or (self.operator == "Equal" and self.value == taint.value)
 
+    @staticmethod
+    def of(content: Mapping[str, Any]) -> Toleration:
+        """Return a toleration.
+
+        Raises:
+            InputError: it has a value that the API server refuses, or a field is of the wrong type.
+        """
+        given = {name: value for name, value in content.items() if value not in (None, "")}
+        key, operator = text_at(given, "key"), reading.choice_at(given, "operator", TolerationOperator.EQUAL)
+        if not key and operator is not TolerationOperator.EXISTS:
+            problem = "must be Exists where key is empty"
+            raise InputError(
+                problem, field="operator", remedy="write the taint's key, or operator: Exists for any taint"
+            )
+        effect = reading.choice_at(given, "effect", TaintEffect.NO_SCHEDULE).value if "effect" in given else ""
+        return Toleration(key, operator.value, text_at(given, "value"), effect)
+
 
 def taint_of(content: Mapping[str, Any]) -> Taint:
     """Return a taint.
@@ -111,16 +128,6 @@ def taints_at(content: Mapping[str, Any]) -> tuple[Taint, ...]:
         InputError: one is no taint.
     """
     return tuple(each_at(content, "taints", taint_of))
-
-
-def _toleration(content: Mapping[str, Any]) -> Toleration:
-    given = {name: value for name, value in content.items() if value not in (None, "")}
-    key, operator = text_at(given, "key"), reading.choice_at(given, "operator", TolerationOperator.EQUAL)
-    if not key and operator is not TolerationOperator.EXISTS:
-        problem = "must be Exists where key is empty"
-        raise InputError(problem, field="operator", remedy="write the taint's key, or operator: Exists for any taint")
-    effect = reading.choice_at(given, "effect", TaintEffect.NO_SCHEDULE).value if "effect" in given else ""
-    return Toleration(key, operator.value, text_at(given, "value"), effect)
 
 
 class Operator(Enum):
@@ -259,7 +266,7 @@ def scheduling_fields(spec: Mapping[str, Any]) -> SchedulingFields:
         tuple(sorted(reading.texts_at(spec, "nodeSelector").items())) if spec.get("nodeSelector") else (),
         terms,
         wished,
-        tuple(each_at(spec, "tolerations", _toleration)),
+        tuple(each_at(spec, "tolerations", Toleration.of)),
         tuple(ignored),
         frozenset(_features_needed(spec)),
     )

@@ -4,6 +4,8 @@ Every request and answer: no other origins, no other hosts, nothing that could w
 from every page that a browser shows, by a name of the attacker that leads to 127.0.0.1: so the host that the browser
 names must be loopback, too. Requests that another site's page makes are refused by what browsers say about them (Fetch
 Metadata, Origin).
+
+A node is read again only when one of its files has changed, and now and then.
 """
 
 from __future__ import annotations
@@ -11,12 +13,14 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import threading
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from http import HTTPStatus
+from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -29,6 +33,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 
 from mooring.engine.core.errors import InputError, MooringError
+from mooring.inputs.decoding.files import FileMark, file_mark
 from mooring.monitoring.serve.access import ClusterGuard, Guard, OpenGuard, Viewer
 from mooring.monitoring.serve.node_routes import NODE_ROUTES, NodeRoutes, Recording, moment_of, read_body
 from mooring.monitoring.serve.snapshot import NodeSnapshot
@@ -148,8 +153,13 @@ class Entrance:
         """
 
         async def endpoint(request: Request) -> Response:
+            scheme, _, given = request.headers.get("authorization", "").partition(" ")
+            token = given.strip() if scheme.lower() == "bearer" else request.cookies.get(COOKIE, "")
             try:
-                viewer = await self._viewer(request)
+                viewer = await self._guard.viewer(token, ())
+                if viewer is not None and viewer.namespaces is not None:
+                    # Only now: to know the namespaces of an earlier moment, it is read from disk and planned.
+                    viewer = await self._guard.viewer(token, await run_in_threadpool(self._namespaces, request))
             except ClusterError as error:
                 return PlainTextResponse(f"the API server does not answer: {error}\n", HTTPStatus.BAD_GATEWAY)
             if viewer is None:
@@ -157,15 +167,6 @@ class Entrance:
             return await answer(request, viewer)
 
         return endpoint
-
-    async def _viewer(self, request: Request) -> Viewer | None:
-        scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        token = given.strip() if scheme.lower() == "bearer" else request.cookies.get(COOKIE, "")
-        viewer = await self._guard.viewer(token, ())
-        if viewer is None or viewer.namespaces is None:
-            return viewer
-        # Only now: to know the namespaces of an earlier moment, it is read from disk and planned.
-        return await self._guard.viewer(token, await run_in_threadpool(self._namespaces, request))
 
     async def signed_in(self, request: Request) -> Response:
         """Take a token, and keep it in the browser where the API server knows it."""
@@ -312,6 +313,43 @@ def repeated(act: Callable[[], object], period: float, heartbeat: Heartbeat) -> 
     finally:
         stop.set()
         thread.join(period + 5.0)
+
+
+AGAIN: Final = 30.0
+"""Seconds after which a node is read again although no file has changed: its pods can have."""
+
+
+class WatchedNode:
+    """Returns the newest snapshot of a node when it is called; used by one thread."""
+
+    def __init__(
+        self, read: Callable[[], tuple[NodeSnapshot, Sequence[Path]]], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Read nothing yet.
+
+        Args:
+            read: reads the node, and names the files that show when it has changed.
+            clock: seconds that only go forward.
+        """
+        self._read, self._clock = read, clock
+        self._files: Sequence[Path] = ()
+        self._marks: tuple[FileMark | None, ...] = ()
+        self._until = 0.0
+        self._known: NodeSnapshot | None = None
+
+    def __call__(self) -> NodeSnapshot:
+        """Return the node.
+
+        Raises:
+            InputError: it cannot be read.
+        """
+        marks = tuple(map(file_mark, self._files))
+        if self._known is None or marks != self._marks or self._clock() >= self._until:
+            # Marks are older than what is read, so that a change meanwhile is read the next time.
+            self._known, found = self._read()
+            self._marks = marks if found == self._files else ()
+            self._files, self._until = found, self._clock() + AGAIN
+        return self._known
 
 
 def looking(recording: Recording, source: Callable[[], NodeSnapshot], period: float) -> AbstractContextManager[None]:

@@ -41,7 +41,7 @@ from mooring.monitoring.serve.app import (
     repeated,
     run_application,
 )
-from mooring.monitoring.serve.cluster_html import TileSheet, cluster_page, exported_cluster, fittings_html
+from mooring.monitoring.serve.cluster_html import TileSheet, cluster_page, fittings_html
 from mooring.monitoring.serve.cluster_known import NODE, POD, ClusterPod, KnownCluster
 from mooring.monitoring.serve.node_routes import Recording
 from mooring.published.facts_document import facts_of
@@ -97,21 +97,20 @@ class OpenNodes:
             pages = [(name, page.recording) for name, page in self._open.items()]
             self._shown = {name: self._shown[name] for name, _ in pages}
         for name, recording in pages:
+            now = self.cluster.node(name)
+            if now is self._shown[name]:
+                continue
+            self._shown[name] = now
+            if now is None:
+                recording.fail("the node has left the cluster")
+                continue
 
             def failed(error: Exception, recording: Recording = recording) -> None:
                 recording.fail(f"{cluster_known.UNUSABLE} ({type(error).__name__})")
 
-            self.cluster.faults.guarded(name, partial(self._refresh, name, recording), failed)
-
-    def _refresh(self, name: str, recording: Recording) -> None:
-        now = self.cluster.node(name)
-        if now is self._shown[name]:
-            return
-        self._shown[name] = now
-        if now is None:
-            recording.fail("the node has left the cluster")
-        else:
-            recording.take(cluster_known.snapshot_of_node(now))
+            found = self.cluster.faults.guarded(name, partial(cluster_known.snapshot_of_node, now), failed)
+            if found is not None:
+                recording.take(found)
 
 
 TICK: Final = 0.5
@@ -355,8 +354,8 @@ def serve_cluster(options: ServeOptions, say: Callable[[str], object]) -> None:
         run_application(app, options, say)
 
 
-def export_cluster(kubeconfig: str) -> str:
-    """Return a cluster as one file.
+def listed_cluster(kubeconfig: str) -> KnownCluster:
+    """Return a cluster as it is now.
 
     Raises:
         InputError: the API server does not answer.
@@ -366,4 +365,4 @@ def export_cluster(kubeconfig: str) -> str:
         if not listed(LISTING):
             problem = f"did not list all objects within {LISTING:.0f} s: {'; '.join(problems[:1])}"
             raise InputError(problem, source="API server", remedy="check rights and connection")
-    return exported_cluster(cluster, NAME)
+    return cluster

@@ -1,14 +1,10 @@
-"""``mooring serve``: a node or a cluster as live pages.
-
-A node is read again only when one of its files has changed, and now and then.
-"""
+"""``mooring serve``: a node or a cluster as live pages."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
@@ -23,15 +19,13 @@ with lazily():
     from mooring.answers.base.inputs import node as nodes
     from mooring.engine.checkpoint import device_file
     from mooring.engine.node import settings
-    from mooring.inputs.decoding import files
     from mooring.monitoring.serve import app as apps
-    from mooring.monitoring.serve import cluster_routes, node_routes, snapshot
+    from mooring.monitoring.serve import cluster_html, cluster_routes, node_routes, snapshot
     from mooring.service import agent_status as status_api
     from mooring.service import options as service_options
     from mooring.views import build as pictures
 
 if TYPE_CHECKING:
-    from mooring.inputs.decoding.files import FileMark
     from mooring.monitoring.serve.snapshot import NodeSnapshot
 
 
@@ -104,7 +98,8 @@ def command(
         asked = apps.ServeOptions(address, kubeconfig, certificate, key)
         if cluster:
             if export:
-                emit_document(cluster_routes.export_cluster(asked.kubeconfig), export, _EXPORT)
+                found = cluster_routes.listed_cluster(asked.kubeconfig)
+                emit_document(cluster_html.exported_cluster(found, cluster_routes.NAME), export, _EXPORT)
             else:
                 cluster_routes.serve_cluster(asked, tell)
             return YES
@@ -120,43 +115,6 @@ def command(
         with apps.looking(recorded, source, period):
             apps.run_application(app, asked, tell)
     return YES
-
-
-AGAIN: Final = 30.0
-"""Seconds after which a node is read again although no file has changed: its pods can have."""
-
-
-class WatchedNode:
-    """Returns the newest snapshot of a node when it is called; used by one thread."""
-
-    def __init__(
-        self, read: Callable[[], tuple[NodeSnapshot, Sequence[Path]]], clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        """Read nothing yet.
-
-        Args:
-            read: reads the node, and names the files that show when it has changed.
-            clock: seconds that only go forward.
-        """
-        self._read, self._clock = read, clock
-        self._files: Sequence[Path] = ()
-        self._marks: tuple[FileMark | None, ...] = ()
-        self._until = 0.0
-        self._known: NodeSnapshot | None = None
-
-    def __call__(self) -> NodeSnapshot:
-        """Return the node.
-
-        Raises:
-            InputError: it cannot be read.
-        """
-        marks = tuple(map(files.file_mark, self._files))
-        if self._known is None or marks != self._marks or self._clock() >= self._until:
-            # Marks are older than what is read, so that a change meanwhile is read the next time.
-            self._known, found = self._read()
-            self._marks = marks if found == self._files else ()
-            self._files, self._until = found, self._clock() + AGAIN
-        return self._known
 
 
 def agent_source(socket: str) -> Callable[[], NodeSnapshot]:
@@ -186,7 +144,7 @@ def described_source(inputs: NodeOptions) -> Callable[[], NodeSnapshot]:
         marked += [Path(name) for name in (*inputs.manifests, *inputs.active, *inputs.config, inputs.node) if name]
         return snapshot.snapshot_of(nodes.question_of(asked)), marked
 
-    return WatchedNode(read)
+    return apps.WatchedNode(read)
 
 
 def check_rereadable(inputs: NodeOptions) -> None:

@@ -117,7 +117,7 @@ def recorded_scenario(
     texts, plain = state_fields(interval.goal.files), MooringConfig(release=begin.facts.mooring.release)
     files = {CPU_FILE: first.files.cpu, MEMORY_FILE: first.files.memory}
     active = [
-        _with_statuses(reduced[uid], pod) if uid in reduced and uid in interval.before.listed else _unknown(pod)
+        _active_pod(reduced.get(uid) if uid in interval.before.listed else None, pod)
         for uid, pod in first.node.active.items()
     ]
     content = {
@@ -211,14 +211,14 @@ def _time(at: float) -> str:
     return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z"
 
 
-def _unknown(pod: Pod) -> dict[str, Any]:
-    """Return a pod of which only is known what it left in the files."""
-    containers = [{"name": one.name} for one in pod.containers]
-    return {"metadata": {"name": pod.name, "uid": pod.uid}, "spec": {"containers": containers}}
+def _active_pod(content: dict[str, Any] | None, pod: Pod) -> dict[str, Any]:
+    """Return a pod with the statuses of its containers that a kubelet of an older release counted.
 
-
-def _with_statuses(content: dict[str, Any], pod: Pod) -> dict[str, Any]:
-    """Return a pod with the statuses of its containers that a kubelet of an older release counted."""
+    Without content only is known what it left in the files.
+    """
+    if content is None:
+        containers = [{"name": one.name} for one in pod.containers]
+        return {"metadata": {"name": pod.name, "uid": pod.uid}, "spec": {"containers": containers}}
     told: dict[str, list[dict[str, Any]]] = {}
     for one in pod.containers:
         if one.allocated is not None:

@@ -38,7 +38,7 @@ from mooring.monitoring.shadow.recording import machine_line
 from mooring.published.naming import uid_of
 from mooring.published.objects import NodeFacts
 from mooring.published.publisher import Pace
-from mooring.published.shadow_document import ShadowDocument, WouldBePart, shadow_document
+from mooring.published.shadow_document import ShadowDocument, shadow_document
 from mooring.published.writing import apply, node_uid
 from mooring.service.apiserver import Cluster, ClusterOnDemand
 from mooring.service.http import ProgramMetrics
@@ -354,12 +354,9 @@ def _parts(found: ShadowDocument) -> Iterator[RenderableType]:
             f"{name} {decision.event}: {decision.cause}: the kubelet has {clean(decision.kubelet)}, "
             f"the engine {clean(decision.engine)}"
         )
-    if found.would_be is not None:
-        yield Text("")
-        yield from _would_be(found, found.would_be)
-
-
-def _would_be(found: ShadowDocument, other: WouldBePart) -> Iterator[RenderableType]:
+    if (other := found.would_be) is None:
+        return
+    yield Text("")
     first, begun = str(date.fromisoformat(found.observed_at[:10]) - timedelta(days=_DAYS - 1)), other.since[:10]
     days = [one for one in other.days if one.day >= first]
     when = f"In the last {_DAYS} days" if begun <= first else f"Since {begun}"

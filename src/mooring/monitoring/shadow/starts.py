@@ -58,16 +58,7 @@ class Restarting:
             base: as it was observed last.
             leaving: uids of the pods that are gone afterwards and were not refused.
         """
-        for node in self._with_files(base):
-            yield node
-            if node.files != base.files or self._counted:
-                yield from islice(self._ordered(node, frozenset(leaving)), MOST_ORDERS)
-            if node.files == base.files and leaving:
-                # They ended before the start: their requests do not count, and the files have what they held.
-                yield absent(node, leaving)
-
-    def _with_files(self, base: Kubelet) -> Iterator[Kubelet]:
-        """Yield it with its files and without; a kubelet with another policy would not have started on them."""
+        # With its files and without; a kubelet with another policy would not have started on them.
         after = self._restart.kubelet or self._before
         cpu = (base.cpu_file, None) if self._before.cpu_manager_policy == after.cpu_manager_policy else (None,)
         memory = (
@@ -75,7 +66,13 @@ class Restarting:
         )
         found = [replace(base, cpu_file=one, memory_file=other) for one, other in product(cpu, memory)]
         # One of two files is removed less often than both.
-        yield from sorted(found, key=lambda one: (one.cpu_file is None) != (one.memory_file is None))
+        for node in sorted(found, key=lambda one: (one.cpu_file is None) != (one.memory_file is None)):
+            yield node
+            if node.files != base.files or self._counted:
+                yield from islice(self._ordered(node, frozenset(leaving)), MOST_ORDERS)
+            if node.files == base.files and leaving:
+                # They ended before the start: their requests do not count, and the files have what they held.
+                yield absent(node, leaving)
 
     def _ordered(self, base: Kubelet, leaving: frozenset[str]) -> Iterator[Kubelet]:
         """Yield the node with its pods in the orders in which all answers fit, one for each end that they lead to."""
@@ -248,18 +245,14 @@ def _started(
         happened = replace(changes, leaving=(*changes.leaving, *left))
         for begun in restarting.begun(node, gone):
             yield begun, happened
-    if listed := _listed(changes, window):
-        for node in nodes:
-            for begun in restarting.begun(node, gone):
-                yield begun, replace(changes, listed=listed)
-
-
-def _listed(changes: Changes, window: Window) -> tuple[tuple[Pod, ...], ...]:
-    """Return the new pods that a starting kubelet may find in its first list, by the second of their creation."""
+    # The new pods that it may find in its first list, by the second of their creation. A pod of the shared pool has no
+    # entry in the state files: its admission is unknown until its status is published.
     refused = [one.pod for uid, one in window.refused.items() if uid not in window.used]
-    # A pod of the shared pool has no entry in the state files: its admission is unknown until its status is published.
     shared = [one.pod for one in window.waiting.values() if one.pod.qos is not QoS.GUARANTEED]
     created: dict[str, list[Pod]] = {}
     for pod in (*changes.admitted, *refused, *shared):
         created.setdefault(window.pods[pod.uid].created, []).append(pod)
-    return tuple(tuple(pods) for _, pods in sorted(created.items()))
+    if listed := tuple(tuple(pods) for _, pods in sorted(created.items())):
+        for node in nodes:
+            for begun in restarting.begun(node, gone):
+                yield begun, replace(changes, listed=listed)

@@ -226,17 +226,17 @@ def _number_of(zone: Mapping[str, Any], known: Container[int]) -> int:
 
 def _amounts(zone: Mapping[str, Any], field: str) -> dict[str, int]:
     """Return the whole CPUs, bytes or devices of a zone's resources; without a capacity what can be allocated."""
-    return dict(each_at(zone, "resources", lambda resource: _amount(resource, field)))
 
+    def amount_of(resource: Mapping[str, Any]) -> tuple[str, int]:
+        name = name_at(resource, "name")
+        told = next((one for one in (field, "allocatable", "capacity") if resource.get(one) is not None), field)
+        most, value = MAX_CPUS - 1 if name == "cpu" else MAX_BYTES, resource.get(told)
+        amount = quantity_of(value, told).nano // 10**9
+        if not 0 <= amount <= most:
+            raise InputError(f"{value!r:.60} is not between 0 and {most}", field=told)
+        return name, amount
 
-def _amount(resource: Mapping[str, Any], wanted: str) -> tuple[str, int]:
-    name = name_at(resource, "name")
-    field = next((one for one in (wanted, "allocatable", "capacity") if resource.get(one) is not None), wanted)
-    most, value = MAX_CPUS - 1 if name == "cpu" else MAX_BYTES, resource.get(field)
-    amount = quantity_of(value, field).nano // 10**9
-    if not 0 <= amount <= most:
-        raise InputError(f"{value!r:.60} is not between 0 and {most}", field=field)
-    return name, amount
+    return dict(each_at(zone, "resources", amount_of))
 
 
 def _costs(zone: Mapping[str, Any]) -> dict[int, int]:
