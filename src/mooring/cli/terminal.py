@@ -109,23 +109,20 @@ class CommandLine:
         """Yield the lines; a word that is longer than a line stays whole."""
         del console
         line, indent = f"{self.before}mooring", " " * (len(self.before) + 2)
-        for part in self._parts():
+        # Words as they are typed, an option with its value
+        parts: list[str] = []
+        for word in (clean(shlex.quote(word)) for word in self.words):
+            if parts and parts[-1].startswith("-") and not word.startswith("-"):
+                parts[-1] += f" {word}"
+            else:
+                parts.append(word)
+        for part in parts:
             if len(line) + len(part) + len(" \\") >= options.max_width and line.strip():
                 yield from (Segment(f"{line} \\"), Segment.line())
                 line = f"{indent}{part}"
             else:
                 line = f"{line} {part}"
         yield from (Segment(line), Segment.line())
-
-    def _parts(self) -> Iterator[str]:
-        """Yield words as they are typed, an option with its value."""
-        part = ""
-        for word in (clean(shlex.quote(word)) for word in self.words):
-            if part and (word.startswith("-") or not part.startswith("-")):
-                yield part
-                part = ""
-            part = f"{part} {word}" if part else word
-        yield part
 
 
 class _Captured(StringIO):

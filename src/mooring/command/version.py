@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, requires, version
 from platform import libc_ver, machine, python_implementation, python_version
 from typing import Annotated, Literal
@@ -56,7 +57,10 @@ def version_document() -> VersionDocument:
     # The names of the direct dependencies, each with its extra; empty for what is always needed
     parts = ((line, _NAME.match(line), _EXTRA.search(line)) for line in lines)
     needed = [(name[0] if name else line, extra[1] if extra else "") for line, name, extra in parts]
-    found = {name: _version(name) for name in sorted({name for name, _ in needed})}
+    found: dict[str, str | None] = dict.fromkeys(sorted({name for name, _ in needed}))
+    for name in found:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
     extras = sorted({extra for _, extra in needed if extra})
     return VersionDocument(
         api_version=API_VERSION,
@@ -69,13 +73,6 @@ def version_document() -> VersionDocument:
         dependencies=found,
         extras={extra: all(found[name] is not None for name, one in needed if one == extra) for extra in extras},
     )
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
 
 
 EPILOG = """\b

@@ -16,7 +16,7 @@ from msgspec import UNSET, Meta, Struct, field
 from mooring.documents.plan import API_VERSION, APIVersion, DocumentPart, Maybe, MemoryAccountPart, NUMANodePart, told
 from mooring.engine.core.bits import NO_CPUS, members
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.pod import Container, ContainerKind, Pod
+from mooring.engine.core.pod import ContainerKind
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.kubelet.kubelet import Kubelet, free_cpus, reserved_cpus
 from mooring.engine.memorymanager.state import Block
@@ -114,38 +114,32 @@ def pod_resources_document(node: Node) -> PodResourcesDocument:
 
 def list_message(node: Node) -> ListMessage:
     """Return the answer to List."""
-    with_pods = node.settings.pod_level.managers
-    return ListMessage(
-        [
-            PodMessage(
-                name=pod.name,
-                namespace=pod.namespace,
-                containers=[_container(node, pod, one) for one in pod.containers if one.kind is not ContainerKind.INIT],
-                cpu_ids=_ids(node.cpu.pods.get(pod.uid, 0)) if with_pods else UNSET,
-                memory=_memory(node.memory.pods.get(pod.uid, ())) if with_pods else UNSET,
-            )
-            for pod in node.active.values()
-        ]
-    )
-
-
-def _container(node: Node, pod: Pod, container: Container) -> ContainerMessage:
-    settings, providers = node.settings, node.providers
-    cpus = 0
-    blocks: tuple[Block, ...] = ()
-    if cpu_isolation(settings, providers, pod, container) is Isolation.CONTAINER:
-        cpus = node.cpu.assignments[pod.uid][container.name]
-    if memory_isolation(settings, providers, pod, container) is Isolation.CONTAINER:
-        blocks = node.memory.assignments[pod.uid][container.name]
-    held = providers.devices.held.get(pod.uid, {}).get(container.name, {})
-    devices = [
-        _device(resource, device)
-        for resource, ids in sorted(held.items())
-        if is_plugins(resource)
-        for device in providers.devices.devices.get(resource, ())
-        if device.id in ids
-    ]
-    return ContainerMessage(container.name, devices, _ids(cpus), _memory(blocks), [])
+    settings, providers, with_pods = node.settings, node.providers, node.settings.pod_level.managers
+    found = []
+    for pod in node.active.values():
+        containers = []
+        for container in (one for one in pod.containers if one.kind is not ContainerKind.INIT):
+            cpus = 0
+            blocks: tuple[Block, ...] = ()
+            if cpu_isolation(settings, providers, pod, container) is Isolation.CONTAINER:
+                cpus = node.cpu.assignments[pod.uid][container.name]
+            if memory_isolation(settings, providers, pod, container) is Isolation.CONTAINER:
+                blocks = node.memory.assignments[pod.uid][container.name]
+            held = providers.devices.held.get(pod.uid, {}).get(container.name, {})
+            devices = [
+                _device(resource, device)
+                for resource, ids in sorted(held.items())
+                if is_plugins(resource)
+                for device in providers.devices.devices.get(resource, ())
+                if device.id in ids
+            ]
+            containers.append(ContainerMessage(container.name, devices, _ids(cpus), _memory(blocks), []))
+        cpu_ids = _ids(node.cpu.pods.get(pod.uid, 0)) if with_pods else UNSET
+        memory = _memory(node.memory.pods.get(pod.uid, ())) if with_pods else UNSET
+        found.append(
+            PodMessage(name=pod.name, namespace=pod.namespace, containers=containers, cpu_ids=cpu_ids, memory=memory)
+        )
+    return ListMessage(found)
 
 
 def allocatable_message(node: Node) -> AllocatableMessage:

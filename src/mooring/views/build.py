@@ -182,34 +182,32 @@ def cpu_views(places: CPULocations, owners: Sequence[OwnerView], pools: Pools) -
             holders.setdefault(cpu, []).insert(0, index)
     named = (cpu for use, cpus in pools.items() if use is not CPUUse.OFFLINE for cpu in cpus)
     everything = {*places.by_cpu, *CPUSet(CPUMask(places.offline)), *named, *holders}
-    return {cpu: _cpu_view(cpu, places, holders.get(cpu, []), owners, pools) for cpu in sorted(everything)}
-
-
-def _cpu_view(
-    cpu: int, places: CPULocations, holders: Sequence[int], owners: Sequence[OwnerView], pools: Pools
-) -> CPUView:
-    place = places.by_cpu.get(cpu)
-    pods = {owners[holder].uid for holder in holders}
-    is_offline = cpu in pools.get(CPUUse.OFFLINE, NO_CPUS)
-    if place is None or (is_offline and not holders):
-        use = CPUUse.OFFLINE
-    elif is_offline and len(pods) == 1:
-        use = CPUUse.BROKEN
-    elif holders:
-        use = CPUUse.EXCLUSIVE if len(pods) == 1 else CPUUse.CONTESTED
-    else:
-        known = (use for use in (CPUUse.RESERVED, CPUUse.FREE, CPUUse.SHARED) if cpu in pools.get(use, NO_CPUS))
-        use = next(known, CPUUse.LEFT_OUT if CPUUse.SHARED in pools else CPUUse.SHARED)
-    return CPUView(
-        cpu=cpu,
-        use=use,
-        owner=holders[0] if holders else None,
-        other_owners=tuple(holders[1:]),
-        core=None if place is None else place.core,
-        socket=None if place is None or place.socket is None else places.socket_ids.get(place.socket),
-        numa=None if place is None else place.numa,
-        l3=None if place is None or place.l3 is None else places.l3_ids.get(place.l3),
-    )
+    found: dict[int, CPUView] = {}
+    for cpu in sorted(everything):
+        place, held_by = places.by_cpu.get(cpu), holders.get(cpu, [])
+        pods = {owners[holder].uid for holder in held_by}
+        is_offline = cpu in pools.get(CPUUse.OFFLINE, NO_CPUS)
+        if place is None or (is_offline and not held_by):
+            use = CPUUse.OFFLINE
+        elif is_offline and len(pods) == 1:
+            use = CPUUse.BROKEN
+        elif held_by:
+            use = CPUUse.EXCLUSIVE if len(pods) == 1 else CPUUse.CONTESTED
+        else:
+            known = [one for one in (CPUUse.RESERVED, CPUUse.FREE, CPUUse.SHARED) if cpu in pools.get(one, NO_CPUS)]
+            known.append(CPUUse.LEFT_OUT if CPUUse.SHARED in pools else CPUUse.SHARED)
+            use = known[0]
+        found[cpu] = CPUView(
+            cpu=cpu,
+            use=use,
+            owner=held_by[0] if held_by else None,
+            other_owners=tuple(held_by[1:]),
+            core=None if place is None else place.core,
+            socket=None if place is None or place.socket is None else places.socket_ids.get(place.socket),
+            numa=None if place is None else place.numa,
+            l3=None if place is None or place.l3 is None else places.l3_ids.get(place.l3),
+        )
+    return found
 
 
 def _how_to_read(places: CPULocations, cpus: Mapping[int, CPUView], devices: Sequence[DeviceView]) -> Iterator[str]:

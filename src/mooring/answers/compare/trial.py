@@ -197,13 +197,15 @@ def run_trials(trace: Trace, variants: Mapping[int, Variant]) -> Iterator[Trial]
             :attr:`~mooring.answers.compare.variant.Variant.shared_by`.
     """
     started: dict[int, Kubelet] = {}
-    for position, one in variants.items():
+    events: tuple[Event, ...] = ()
+    waiting: list[tuple[SharedKubelet, int, tuple[TrialAdmission, ...]]] = []
+    for position, variant in variants.items():
         start, _ = opened(
-            one.machine,
-            one.config,
-            one.mooring,
+            variant.machine,
+            variant.config,
+            variant.mooring,
             trace.files,
-            replace(trace.devices, devices=one.devices),
+            replace(trace.devices, devices=variant.devices),
             active=trace.active,
             pods=trace.pods,
         )
@@ -214,12 +216,9 @@ def run_trials(trace: Trace, variants: Mapping[int, Variant]) -> Iterator[Trial]
     if started:
         first = next(iter(started.values()))
         shared = SharedKubelet(first, {position: kubelet.settings for position, kubelet in started.items()})
-        yield from _run(shared, (*(Readmit(pod) for pod in trace.active), *trace.steps_on(first)))
-
-
-def _run(shared: SharedKubelet, events: Sequence[Event]) -> Iterator[Trial]:
-    """Run the variants as one; those that part are run on from there by themselves."""
-    waiting: list[tuple[SharedKubelet, int, tuple[TrialAdmission, ...]]] = [(shared, 0, ())]
+        events = (*(Readmit(pod) for pod in trace.active), *trace.steps_on(first))
+        waiting.append((shared, 0, ()))
+    # The variants run as one; those that part are run on from there by themselves.
     while waiting:
         shared, number, so_far = waiting.pop()
         end: StartRefusal | PodVerdict | None = None

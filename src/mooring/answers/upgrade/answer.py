@@ -187,26 +187,25 @@ def _reserved(*plans: AnyPlan) -> Iterator[differing.SettingChangePart]:
 
 def upgrade_list(upgrades: Sequence[UpgradeDocument]) -> UpgradeListDocument:
     """Return what the upgrades of several nodes come to."""
-    return UpgradeListDocument(
-        nodes=[_node(one) for one in upgrades], findings=[finding for one in upgrades for finding in one.findings]
-    )
-
-
-def _node(upgrade: UpgradeDocument) -> UpgradedNodePart:
-    running = [one for one in upgrade.pods if one.running]
-    outcomes = [one.outcome for one in running]
-    return UpgradedNodePart(
-        node=upgrade.node,
-        from_=upgrade.from_,
-        to=upgrade.to,
-        safe=upgrade.safe,
-        changed=upgrade.changed,
-        start_error=upgrade.start_error,
-        kept=outcomes.count(PodVerdict.KEPT),
-        moved=outcomes.count(PodVerdict.MOVED),
-        rejected=[one.as_pod for one in running if one.outcome == PodVerdict.REJECTED],
-        causes=[one.name for one in upgrade.causes],
-    )
+    nodes = []
+    for upgrade in upgrades:
+        running = [one for one in upgrade.pods if one.running]
+        outcomes = [one.outcome for one in running]
+        nodes.append(
+            UpgradedNodePart(
+                node=upgrade.node,
+                from_=upgrade.from_,
+                to=upgrade.to,
+                safe=upgrade.safe,
+                changed=upgrade.changed,
+                start_error=upgrade.start_error,
+                kept=outcomes.count(PodVerdict.KEPT),
+                moved=outcomes.count(PodVerdict.MOVED),
+                rejected=[one.as_pod for one in running if one.outcome == PodVerdict.REJECTED],
+                causes=[one.name for one in upgrade.causes],
+            )
+        )
+    return UpgradeListDocument(nodes=nodes, findings=[finding for one in upgrades for finding in one.findings])
 
 
 def _error(plan: AnyPlan) -> str | None:

@@ -191,23 +191,20 @@ def _table(pods: Sequence[UpgradedPodPart]) -> Table:
     table = new_table("pod", "before", "after")
     for one in pods:
         before = differing.placements_text(one.before, one.pod_before) if one.before else "–"
-        table.add_row(Breaking(_name(one)), Text(clean(before)), Text(clean(_after(one))))
+        note = "" if one.changed or one.outcome == PodVerdict.KEPT else " (as after a restart of the old kubelet)"
+        match one.outcome:
+            case PodVerdict.KEPT:
+                after = "the same; the old kubelet, started again, decides differently" if one.changed else "the same"
+            case PodVerdict.MOVED:
+                after = f"{differing.placements_text(one.after, one.pod_after)}{note}"
+            case PodVerdict.ADMITTED:
+                after = differing.placements_text(one.after, one.pod_after)
+            case PodVerdict.REJECTED:
+                after = f"rejected, {one.reason}: {one.message}{note}"
+            case _:
+                after = "not asked"
+        table.add_row(Breaking(_name(one)), Text(clean(before)), Text(clean(after)))
     return table
-
-
-def _after(one: UpgradedPodPart) -> str:
-    note = "" if one.changed or one.outcome == PodVerdict.KEPT else " (as after a restart of the old kubelet)"
-    match one.outcome:
-        case PodVerdict.KEPT:
-            return "the same" if not one.changed else "the same; the old kubelet, started again, decides differently"
-        case PodVerdict.MOVED:
-            return f"{differing.placements_text(one.after, one.pod_after)}{note}"
-        case PodVerdict.ADMITTED:
-            return differing.placements_text(one.after, one.pod_after)
-        case PodVerdict.REJECTED:
-            return f"rejected, {one.reason}: {one.message}{note}"
-        case _:
-            return "not asked"
 
 
 def _name(pod: PodPart | UpgradedPodPart | ExamplePodPart) -> str:
@@ -219,28 +216,23 @@ def _cause(cause: UpgradeCausePart) -> Iterator[RenderableType]:
     yield Text.assemble((f"{cause.name}{span}", "bold"), f": {cause.before}. Then: {cause.after}.")
     if cause.releases:
         yield indented(f"Source: {cause.source}", "dim")
-    shown = list(_example(cause))
-    if shown:
-        yield indented(f"Example, {_SITUATIONS[cause.situation]}:", "dim")
-        yield from (indented(line, by=4) for line in shown)
-
-
-def _example(cause: UpgradeCausePart) -> Iterator[str]:
+    shown, others = [], 0
     if cause.start_before != cause.start_after:
-        yield f"before {clean(cause.start_before) or 'it starts'}"
-        yield f"then {clean(cause.start_after) or 'it starts'}"
-        return
-    others = 0
-    for pod in cause.pods:
+        shown.append(f"before {clean(cause.start_before) or 'it starts'}")
+        shown.append(f"then {clean(cause.start_after) or 'it starts'}")
+    for pod in cause.pods if not shown else ():
         before, after = pod.before or "not asked", pod.after or "not asked"
         if before != after:
-            yield clean(f"{_name(pod)}: {before}; then {after}")
+            shown.append(clean(f"{_name(pod)}: {before}; then {after}"))
         elif len(cause.pods) <= _MOST_NAMES:
-            yield clean(f"{_name(pod)}: {before}")
+            shown.append(clean(f"{_name(pod)}: {before}"))
         else:
             others += 1
     if others:
-        yield f"besides {plural(others, 'other pod')} (-o json lists them)"
+        shown.append(f"besides {plural(others, 'other pod')} (-o json lists them)")
+    if shown:
+        yield indented(f"Example, {_SITUATIONS[cause.situation]}:", "dim")
+        yield from (indented(line, by=4) for line in shown)
 
 
 def _hops(hops: Sequence[HopPart]) -> Iterator[str]:
