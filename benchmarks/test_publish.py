@@ -27,8 +27,7 @@ from mooring.published.facts_document import digest_of, essential, facts_documen
 from mooring.published.kubelet_source import KubeletSource
 from mooring.published.objects import NodeFacts, encoded
 from mooring.published.observation import EngineObserver, Observation, fingerprint, topology_document
-from mooring.published.publisher import Publisher
-from mooring.published.writing import Rhythm
+from mooring.published.publisher import Pace, Publisher
 from mooring.service.apiserver import Cluster, cluster_of
 from mooring.service.messages import ListPodResourcesResponseMessage
 
@@ -148,7 +147,7 @@ def test_fingerprint_of_pods_that_are_known(benchmark: BenchmarkFixture, seen: O
 def test_write_a_change(benchmark: BenchmarkFixture, seen: Observation, cluster: Cluster) -> None:
     """Both objects over HTTP, without TLS."""
 
-    publisher = Publisher(lambda: seen, lambda: cluster, "node", rhythm=Rhythm())
+    publisher = Publisher(lambda: seen, lambda: cluster, "node", pace=Pace())
     publisher.once()
     benchmark(publisher._write, seen)  # noqa: SLF001 - without the look
 

@@ -14,7 +14,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import yaml
 from prometheus_client import CollectorRegistry
@@ -39,7 +39,7 @@ from mooring.engine.kubelet.start import start_kubelet
 from mooring.engine.node.metric_names import METRICS, SCALE_DOWN_METRICS
 from mooring.explanations.codes import all_codes
 from mooring.inputs.machines.loader import load_machine
-from mooring.published.publisher import PublisherCounts
+from mooring.published.publisher import Publisher
 from mooring.service.http import ProgramMetrics
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -129,19 +129,25 @@ def _fields(place: str, part: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield from _fields(f"{place}[]", part[key])
 
 
+def _no_cluster() -> NoReturn:
+    raise AssertionError("nothing is published")
+
+
 def _metrics() -> Iterator[tuple[str, str]]:
     for metric in (*METRICS, *SCALE_DOWN_METRICS):
         yield metric.name, _metric_type(metric.type.value, metric.labels)
     info = load_machine("small-1s8").info
     kubelet = cast("Kubelet", start_kubelet(info, KubeletConfig(), MooringConfig(), StateTexts()))
     agent = AgentMetrics(Published(Snapshot(load_machine("small-1s8"), AgentState(kubelet))))
+    publisher = Publisher(lambda: None, _no_cluster, "")
+    publisher.written_at = 0.0
     programs: tuple[ProgramMetrics, ...] = (agent, ExtenderMetrics(dict), DriverMetrics(lambda: True))
     for program in programs:
         yield from _registered(program._registry)  # noqa: SLF001 - programs show their numbers, not their names
     for family in (
         *(family for program in programs for family in program.seen()),
         *device_gauges(AgentState(kubelet)),
-        *PublisherCounts(lambda: 0.0, written_at=0.0).collect(),
+        *publisher.collect(),
     ):
         yield family.name, _metric_type(family.type, getattr(family, "_labelnames", ()))
 

@@ -37,7 +37,7 @@ from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
 from mooring.published.objects import state_of
-from mooring.published.publisher import LiveSource
+from mooring.published.observation import LiveSource
 from mooring.service.logs import Log, open_traces
 
 
@@ -511,7 +511,7 @@ def port() -> Iterator[int]:
 
 def test_the_agent_lives_through_an_api_server_that_is_away_at_the_start_and_away_again(node: Node, port: int) -> None:
     agent, runtime = node.connected(f"kubeconfig: {kubeconfig(node.folder / 'kubeconfig', port)}")
-    pods = agent.cluster.api
+    pods = agent.pods.api
     assert pods is not None
     runtime.create(in_shop("early"), called("early", "first", 2))
     assert placed(agent, "uid-early") == {"first": "1-2"}, "derived from what the runtime tells"
@@ -544,7 +544,7 @@ def test_a_rejected_pod_is_evicted_once_and_the_cluster_is_told_why(
     cluster.put(pod_object("wide", "8"))
     cluster.fail(EVICTION, *[Fault(429)] * MOST_TRIES * given_up)
     agent, runtime = agent_in(cluster, node, "onRejection: evict")
-    writer = agent.cluster.outward
+    writer = agent.outward
     assert isinstance(writer, ClusterWriter)
 
     def retried() -> None:

@@ -19,7 +19,6 @@ from tests.agent.small_node import (
     DELAYING,
     EXTENDED,
     LATE,
-    RESIZING,
     START,
     adjustment_of,
     assigned,
@@ -141,30 +140,6 @@ def test_on_a_shrink_the_file_comes_first_and_the_cpuset_after_the_delay() -> No
     order = [type(one) for one in late.effects if isinstance(one, WriteCPUSet | WriteAssigned)]
     assert order == [WriteCPUSet, WriteAssigned]
     assert files_of(released(found.state, LATE, {("a", "main")})) == []
-
-
-def test_on_a_shrink_without_delay_the_file_is_written_before_the_reply_that_takes_the_cpus() -> None:
-    found = resize(grown(resizable(RESIZING)), 2)
-    assert [type(one) for one in found.effects][:2] == [Persist, WriteAssigned]
-    assert says(found) == [("1-2", "0")]
-
-
-def test_on_a_growth_the_cpuset_comes_first_and_the_file_when_it_is_there() -> None:
-    found = resize(started(resizable(), A), 4)
-    assert says(found) == []
-    late = after_update(found.state)
-    order = [one for one in late.effects if isinstance(one, WriteCPUSet | WriteAssigned)]
-    assert order == [
-        cpuset_write("a-main-0", 99, "", "1-4", "0"),
-        WriteAssigned("a-main-0", assigned("1-4", "0"), makes=False),
-    ]
-
-
-def test_a_refused_resize_changes_no_file_and_files_go_with_their_container() -> None:
-    state = started(resizable(), A)
-    assert files_of(resize(state, 1)) == []
-    for event, made in ((Event.REMOVE_CONTAINER, container("a")), (Event.STOP_POD_SANDBOX, None)):
-        assert files_of(state_change(state, event, small.place_of(A), made)) == [DropAssigned("a-main-0")]
 
 
 def test_after_a_restart_files_are_written_anew_and_strays_are_cleared_away() -> None:

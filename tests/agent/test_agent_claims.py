@@ -32,7 +32,6 @@ from tests.render.pictured import terminal_text
 
 from mooring.agent.cgroups.files import CGroupTrouble
 from mooring.agent.cgroups.protocol import CPUSetSeen, written_of
-from mooring.agent.claims import claim_asked, node_message
 from mooring.agent.effects import Evict, Occasion, Persist, ReportKind, WriteCPUSet
 from mooring.agent.journal import JournalWriter
 from mooring.agent.nri.messages import NRIContainerMessage
@@ -44,6 +43,7 @@ from mooring.agent.reactor.lifecycle import Compliance, state_change, stop_conta
 from mooring.agent.reactor.recovery import resume
 from mooring.agent.reactor.response import EventOutcome, Refused, unwritten
 from mooring.agent.reactor.synchronize import synchronize
+from mooring.agent.startup import claim_asked, node_message
 from mooring.agent.state import AgentState, Options, Setting, claimed_cpus, variables
 from mooring.agent.status import Snapshot, exclusive_cpus, overlaps, status_document
 from mooring.answers.status import status_text

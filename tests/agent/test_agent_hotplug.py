@@ -31,20 +31,18 @@ from tests.patience import until
 
 from mooring.agent.effects import AgentReport, ReturnCPUs, WriteCPUSet
 from mooring.agent.journal import JournalWriter
+from mooring.agent.known_machine import keep_machine, known_machine
 from mooring.agent.reactor.desired import DesiredSettings
 from mooring.agent.reactor.hotplug import cpus_changed, is_news
 from mooring.agent.reactor.recovery import Stored, reconfigured
 from mooring.agent.reactor.response import EventOutcome
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reconcile import ONLINE, CPUWatch, is_about_cpus, online_cpus, open_uevents
-from mooring.agent.startup import keep_machine, known_machine
 from mooring.agent.state import AgentState
-from mooring.agent.status import overlaps
 from mooring.agent.store import MACHINE_FILE
 from mooring.engine.core.config import CPU_HOTPLUG, MIXED_CPUS, MooringConfig
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.machineinfo import Core, MachineInfo
-from mooring.engine.node.providers import ANNOTATION
 from mooring.inputs.machines.loader import load_machine
 
 ALL = 0xFF
@@ -78,23 +76,6 @@ def test_when_the_cpu_is_back_its_owner_gives_up_the_stand_in_before_the_pool_ge
     assert found.effects.index(returned) < min(found.effects.index(one) for one in effects_of(found, WriteCPUSet))
 
 
-def test_without_a_stand_in_a_container_runs_on_what_is_left_to_it_and_gets_its_own_back() -> None:
-    away = cpus_changed(peopled(NEVER), without(2))
-    assert writes(away) == [("a", "1")]
-    assert away.state.kubelet.node.cpu.assignments["a"]["main"] == 0b110
-    assert writes(cpus_changed(away.state, ALL)) == [("a", "1-2")]
-    # Who lost all of its CPUs runs in the pool.
-    nothing = cpus_changed(peopled(NEVER), without(1, 2)).state
-    assert (cpus_of(nothing, "a"), overlaps(nothing, {})) == ("0,3-7", ())
-
-
-def test_a_cpu_of_the_pool_is_missed_by_those_who_share_and_by_mixed_containers() -> None:
-    state = started(peopled(), guaranteed("m", "2", annotations={ANNOTATION: "true"}))
-    away = cpus_changed(state, without(7)).state
-    assert (cpus_of(away, "s"), cpus_of(away, "m"), cpus_of(away, "a")) == ("0,3,6", "0,3-6", "1-2")
-    assert cpus_of(started(cpus_changed(peopled(), without(5)).state, guaranteed("b", "3")), "b") == "4,6-7"
-
-
 def test_what_is_known_changes_nothing_and_neither_do_cpus_that_the_machine_never_had() -> None:
     state = cpus_changed(peopled(), without(7)).state
     for online in (without(7), without(7) | 1 << 40):
@@ -124,14 +105,6 @@ def test_the_log_and_the_pod_hear_of_it() -> None:
         "main has all of its CPUs again, 1-2 instead of 1,3",
     ]
     assert events(cpus_changed(peopled(NEVER), without(2))) == ["CPUsOffline"]
-
-
-def test_a_pod_that_ends_leaves_cpus_that_stand_in_for_those_who_lost_theirs() -> None:
-    state = started(peopled(), guaranteed("b", "1"))
-    assert (cpus_of(state, "a"), cpus_of(state, "b")) == ("1-2", "3")
-    away = cpus_changed(state, without(2)).state
-    assert cpus_of(away, "a") == "1"
-    assert cpus_of(ended(away, "b").state, "a") == "1,3"
 
 
 # Over restarts.

@@ -29,11 +29,11 @@ from mooring.agent.interrupts.files import (
 from mooring.agent.interrupts.reconcile import held_devices
 from mooring.agent.nri.types import Event, RuntimeContainer
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.pod import Pod, QoS
+from mooring.engine.core.pod import ClaimedDevice, Pod, QoS
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.extensions.interrupts import ANNOTATION, NEW, InterruptCPUs, Kept, Memory, Owner, Step, steer
 from mooring.inputs.machines.kernelfiles import mask_text, parse_mask
-from mooring.service.podresources import ListedClaimDevice, ListedContainer, ListedPod
+from mooring.service.podresources import ListedContainer, ListedPod
 
 DEFAULT = "proc/irq/default_smp_affinity"
 
@@ -217,12 +217,12 @@ def test_what_the_kernel_refuses_is_not_tried_at_once_and_not_moved(
     writer, told, files = written_by(tmp_path, tmp_path / "state", monkeypatch, noes)
     memory = Memory()
     for _ in range(3):
-        _, memory = writer.carry_out(steer(writer.known(files.read()), memory, HELD, ROOM))
+        _, memory = writer.carry_out(*steer(writer.known(files.read()), memory, HELD, ROOM))
     assert told == [(NEW, None), (24, InterruptTrouble.MANAGED), (25, InterruptTrouble.REFUSED)]
     assert set(memory.kept) == {NEW}
     other = (Owner("web", cpus("2-4")),)
     made.move(25, "2")
-    writer.carry_out(steer(writer.known(files.read()), memory, other, ROOM))
+    writer.carry_out(*steer(writer.known(files.read()), memory, other, ROOM))
     assert (26, None) not in told[:3]
     assert [number for number, _ in told[3:]] == [NEW, 26]
 
@@ -238,7 +238,7 @@ def test_a_refusal_is_tried_again_in_minutes_and_a_managed_one_never(
         seconds.append(moment)
         if moment > RETRYING:
             noes.clear()
-        _, memory = writer.carry_out(steer(writer.known(files.read()), memory, HELD, ROOM))
+        _, memory = writer.carry_out(*steer(writer.known(files.read()), memory, HELD, ROOM))
     assert told[2:] == [(25, InterruptTrouble.REFUSED), (25, InterruptTrouble.REFUSED), (25, None)]
 
 
@@ -246,13 +246,13 @@ def test_an_interrupt_whose_cpu_is_offline_is_given_back_later(tmp_path: Path, m
     made = made_up_interrupts(tmp_path)
     noes, seconds = dict[int, InterruptTrouble](), [0.0]
     writer, _, files = written_by(tmp_path, tmp_path / "state", monkeypatch, noes, lambda: seconds[-1])
-    _, memory = writer.carry_out(steer(files.read(), Memory(), HELD, ROOM))
+    _, memory = writer.carry_out(*steer(files.read(), Memory(), HELD, ROOM))
     noes[25] = InterruptTrouble.REFUSED
-    _, memory = writer.carry_out(steer(files.read(), memory, (), ROOM))
+    _, memory = writer.carry_out(*steer(files.read(), memory, (), ROOM))
     assert made.cpus(25) == "0"
     noes.clear()
     seconds.append(RETRYING)
-    _, memory = writer.carry_out(steer(files.read(), memory, (), ROOM))
+    _, memory = writer.carry_out(*steer(files.read(), memory, (), ROOM))
     assert (made.cpus(25), memory.kept) == ("2", {})
 
 
@@ -260,10 +260,10 @@ def test_while_a_refusal_lasts_the_journal_is_not_written(tmp_path: Path, monkey
     made_up_interrupts(tmp_path)
     noes = {25: InterruptTrouble.REFUSED}
     writer, _, files = written_by(tmp_path, tmp_path / "state", monkeypatch, noes)
-    _, memory = writer.carry_out(steer(writer.known(files.read()), Memory(), HELD, ROOM))
+    _, memory = writer.carry_out(*steer(writer.known(files.read()), Memory(), HELD, ROOM))
     writes: list[object] = []
     monkeypatch.setattr("mooring.agent.interrupts.files.write_together", lambda *what: writes.append(what))
-    writer.carry_out(steer(writer.known(files.read()), memory, HELD, ROOM))
+    writer.carry_out(*steer(writer.known(files.read()), memory, HELD, ROOM))
     assert writes == []
 
 
@@ -274,18 +274,18 @@ def test_a_write_that_changes_nothing_is_a_refusal(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(files, "write", lambda _number, _cpus: None)
     for moment in (0, 1, RETRYING):
         seconds.append(moment)
-        writer.carry_out(steer(writer.known(files.read()), Memory(), HELD, ROOM))
+        writer.carry_out(*steer(writer.known(files.read()), Memory(), HELD, ROOM))
     assert told == [(number, InterruptTrouble.REFUSED) for number in (NEW, 24, 25)] * 2
 
 
 def test_another_device_under_a_refused_number_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = made_up_interrupts(tmp_path)
     writer, told, files = written_by(tmp_path, tmp_path / "state", monkeypatch, {24: InterruptTrouble.MANAGED})
-    writer.carry_out(steer(writer.known(files.read()), Memory(), HELD, ROOM))
+    writer.carry_out(*steer(writer.known(files.read()), Memory(), HELD, ROOM))
     made.add(24, "eth9")
     monkeypatch.undo()
     told.clear()
-    writer.carry_out(steer(writer.known(files.read()), Memory(), HELD, ROOM))
+    writer.carry_out(*steer(writer.known(files.read()), Memory(), HELD, ROOM))
     assert (24, None) in told
 
 
@@ -293,7 +293,7 @@ def test_without_a_memory_on_the_disk_nothing_is_moved(tmp_path: Path, monkeypat
     made = made_up_interrupts(tmp_path)
     (tmp_path / "state").write_text("no folder")
     writer, told, files = written_by(tmp_path, tmp_path / "state", monkeypatch, {})
-    _, memory = writer.carry_out(steer(files.read(), Memory(), HELD, ROOM))
+    _, memory = writer.carry_out(*steer(files.read(), Memory(), HELD, ROOM))
     assert (made.cpus(24), made.cpus(25), told, memory) == ("0-7", "2", [], Memory())
 
 
@@ -301,7 +301,7 @@ def test_read_only_files_end_a_look_at_the_first(tmp_path: Path, monkeypatch: py
     made_up_interrupts(tmp_path)
     noes = dict.fromkeys((NEW, 24, 25, 26), InterruptTrouble.UNWRITABLE)
     writer, told, files = written_by(tmp_path, tmp_path / "state", monkeypatch, noes)
-    _, memory = writer.carry_out(steer(files.read(), Memory(), HELD, ROOM))
+    _, memory = writer.carry_out(*steer(files.read(), Memory(), HELD, ROOM))
     assert told == [(NEW, InterruptTrouble.UNWRITABLE)]
     assert writer.unwritable
     assert memory == Memory()
@@ -315,7 +315,8 @@ def test_the_interrupts_of_this_machine_can_be_read() -> None:
     for one in found:
         assert one.allowed
         assert one.effective is None or one.effective <= online
-    assert steer(found, Memory(), (), InterruptCPUs(online, CPUSet())).writes == ()
+    steps, _ = steer(found, Memory(), (), InterruptCPUs(online, CPUSet()))
+    assert not any(step.write for step in steps)
 
 
 # A whole agent with the extension irq-affinity, on a made-up /proc/irq.
@@ -443,7 +444,7 @@ def test_who_leaves_gives_interrupts_back(node: Node, lines: MadeUpInterrupts, m
     lines.move(24, "1")
     left, _ = leave(node, monkeypatch, own, root=node.root)
     assert (lines.cpus(24), lines.cpus(25), lines.beginning) == ("1", "2", "000000ff")
-    assert left.problems == ("interrupt 24 (eth0-rx): another program has moved it; it is left alone",)
+    assert left[1:] == ["Not restored: interrupt 24 (eth0-rx): another program has moved it; it is left alone"]
 
 
 def annotated(
@@ -498,8 +499,8 @@ def test_irqbalance_is_told_with_the_setting_that_fits(node: Node, lines: MadeUp
 def test_devices_are_those_with_a_pci_address_as_their_id_or_at_their_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     devices = (("nic", Device("0000:03:00.1")), ("gpu", Device("GPU-1")))
     given = (
-        ListedClaimDevice("default", "nics", "dra.net", "node-1", "eth1"),
-        ListedClaimDevice("default", "gpus", "gpu.example.com", "node-1", "gpu0"),
+        ("nics", ClaimedDevice("", "dra.net", "node-1", "eth1")),
+        ("gpus", ClaimedDevice("", "gpu.example.com", "node-1", "gpu0")),
     )
     listed = (
         ListedPod("default", "a", (ListedContainer("c", 0, devices, given),)),

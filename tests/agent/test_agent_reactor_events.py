@@ -48,7 +48,6 @@ from mooring.agent.reactor.hotplug import cpus_changed
 from mooring.agent.reactor.lifecycle import (
     correct_deviation,
     correct_quota,
-    end_missing_sandboxes,
     needs_pod,
     state_change,
     stop_container,
@@ -63,7 +62,7 @@ from mooring.agent.state import AgentState, Options, Phase, Setting
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.config import CPU_HOTPLUG, KubeletConfig, MooringConfig
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.decision import Endless, Observer, StartRefusal
+from mooring.engine.core.decision import Endless, Observer
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.moment import Moment
 from mooring.engine.core.pod import ContainerKind, Pod, QoS
@@ -137,27 +136,6 @@ def test_a_running_container_of_the_shared_pool_is_moved_in_the_same_reply_and_v
     assert not effects_of(tell(after.state, Event.START_CONTAINER, container("a", pid=4)), Verify)
 
 
-def test_a_container_that_is_being_made_is_no_part_of_updates_and_repaired_when_it_starts() -> None:
-    made = create(create(small_state(), shared("s")).state, guaranteed("a", "2"))
-    assert told(made) == []
-    old = container("s", pid=5, resources=LinuxResources(cpus="0-7"))
-    late = tell(made.state, Event.START_CONTAINER, old)
-    assert effects_of(late, WriteCPUSet) == [small.cpuset_write("s-main-0", 5, "", "0,3-7", "")]
-    # The record follows with the next reply.
-    after = tell(late.state, Event.POST_START_CONTAINER, old)
-    assert told(stop_container(after.state, container("a"))) == [("s-main-0", "0,3-7")]
-
-
-def test_a_message_older_than_the_last_answer_is_not_believed() -> None:
-    state = create(started(small_state(), shared("s")), guaranteed("a", "2")).state
-    narrow = container("s", pid=5, resources=LinuxResources(cpus="0,3-7"))
-    stop = stop_container(tell(state, Event.STOP_POD_SANDBOX, container("a")).state, container("other"))
-    assert told(stop) == [("s-main-0", "0-7")]
-    state = tell(stop.state, Event.POST_START_CONTAINER, narrow).state
-    made = create(state, guaranteed("b", "2"))
-    assert told(made) == [("s-main-0", "0,3-7")], "it runs on 0-7, whatever the message said"
-
-
 def test_the_memory_of_an_init_container_goes_when_the_next_container_is_made() -> None:
     pod, state = guaranteed("a", "1", "1", "1", kinds=(INIT, INIT, APP)), small_state()
     for name, left in (("main", ["main", "c1", "c2"]), ("c1", ["c1", "c2"]), ("c2", ["c2"])):
@@ -197,16 +175,6 @@ def test_a_rejected_pod_is_refused_with_the_kubelets_words_and_leaves_nothing_be
     assert (gone.state.containers, [*gone.state.held]) == ({}, ["a"])
     over = ended(gone.state, "a").state
     assert (over.held, over.sandboxes) == ({}, {})
-
-
-def test_every_try_of_a_rejected_pod_asks_for_its_eviction_where_the_operator_wants_it() -> None:
-    pod = guaranteed("a", "8")
-    first = create(small_state(options=Options(evict=True)), pod)
-    assert [effect.pod for effect in effects_of(first, Evict)] == [pod]
-    again = create(first.state, pod, life=1)
-    assert again.effects == tuple(effects_of(first, Evict)), "and nothing else"
-    freed = ended(started(again.state, shared("s")), "s").state
-    assert create(freed, pod, life=2).effects == again.effects, "judged anew with the same words"
 
 
 def test_a_static_pod_is_asked_about_once_because_no_eviction_helps_it() -> None:
@@ -315,34 +283,6 @@ def test_the_pool_grows_by_cgroups_when_a_pod_ends_and_is_narrowed_again_though_
     assert not cpus_of(over.state)
     made = create(over.state, guaranteed("b", "2"))
     assert (told(made), writes(made)) == ([("s-main-0", "0,3-7")], [("s", "0,3-7")])
-
-
-def test_a_pod_with_two_sandboxes_ends_with_the_second() -> None:
-    state = started(small_state(), guaranteed("a", "2"))
-    for event, number, is_there in (
-        (Event.RUN_POD_SANDBOX, 1, True),
-        (Event.STOP_POD_SANDBOX, 0, True),
-        (Event.REMOVE_POD_SANDBOX, 1, False),
-    ):
-        state = state_change(state, event, sandbox("a", number), None).state
-        assert ("a" in state.kubelet.node.active) is is_there
-
-
-def test_a_pod_without_containers_keeps_what_it_has_until_its_sandbox_ends() -> None:
-    """As in a back-off of a pod that crashes; a creation that fails in the runtime is undone there."""
-    pod = guaranteed("a", "1", "1")
-    state = started(started(small_state(), pod), pod, "c1")
-    given = cpus_of(state)
-    for name in ("main", "c1"):
-        state = stop_container(state, container("a", name)).state
-        state = tell(state, Event.REMOVE_CONTAINER, container("a", name)).state
-    assert (state.containers, cpus_of(state)) == ({}, given)
-    # Neither runtime lists containers that have ended to an agent that connects again.
-    state = synchronize(state, [sandbox("a")], [], {}).state
-    state = stop_container(create(state, pod, life=1).state, container("a", life=1)).state
-    state = tell(state, Event.REMOVE_CONTAINER, container("a", life=1)).state
-    assert cpus_of(state) == given
-    assert "a" not in end_missing_sandboxes(state, ["sandbox-a-0"]).state.kubelet.node.active
 
 
 def test_a_late_word_does_not_bring_an_ended_container_back_and_words_about_nobody_change_nothing() -> None:
@@ -527,17 +467,6 @@ def other_policy(state: AgentState, policy: str) -> AgentConfiguration:
     return AgentConfiguration(AgentOptions(), config, state.kubelet.mooring)
 
 
-def test_a_running_pod_that_waits_for_a_place_still_waits_after_a_new_configuration() -> None:
-    pods = {"a": guaranteed("a", "5"), "b": guaranteed("b", "4")}
-    there = [running("a"), running("b")]
-    waiting = synchronize(small_state(), [sandbox("a"), sandbox("b")], there, pods).state
-    reloaded = with_configuration(waiting, other_policy(waiting, "restricted"), Moment()).state
-    assert ([*waiting.held], [*reloaded.held]) == (["b"], ["b"])
-    assert reloaded.held["b"].rejection != waiting.held["b"].rejection, "it was asked for anew"
-    over = ended(reloaded, "a").state
-    assert (over.held, str(expected(over)["b-main-0"].cpus)) == ({}, "4-7")
-
-
 def test_a_new_configuration_places_a_waiting_pod_that_runs_at_once_and_another_when_it_comes() -> None:
     # Five CPUs are more than one NUMA node has.
     pod, fresh = guaranteed("a", "5"), small_state(replace(CONFIG, topology_manager_policy="single-numa-node"))
@@ -565,15 +494,6 @@ def test_who_waits_is_judged_anew_even_where_the_engine_starts_on_that_state(mon
     assert held.rejection == state.held["a"].rejection
     assert held.cpu is not node.cpu
     assert held.memory is not node.memory
-
-
-def test_a_configuration_that_does_not_fit_the_state_is_refused() -> None:
-    state = started(small_state(), guaranteed("a", "2"))
-    config = replace(state.kubelet.settings.config, cpu_manager_policy="none")
-    assert isinstance(reconfigured(state, config, state.kubelet.mooring), StartRefusal)
-    found = with_configuration(state, AgentConfiguration(AgentOptions(), config, state.kubelet.mooring), Moment())
-    assert found.state is state
-    assert 'configured policy "none" differs' in small.refusal_of(found)
 
 
 def test_the_containers_of_a_sandbox_are_reported_as_they_were_asked_for() -> None:

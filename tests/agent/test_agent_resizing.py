@@ -131,14 +131,6 @@ def test_sizes_that_say_nothing_new_are_no_resize() -> None:
 # Shrinking.
 
 
-def test_a_shrink_with_a_delay_moves_nobody_and_lifts_the_quota_as_long_as_the_cpus_are_there() -> None:
-    grown = update(two(), "a", sizes(4)).state
-    found = update(grown, "a", sizes(2))
-    assert updates(found) == {"a-main-0": LinuxResources(quota=-1)}
-    assert (cpus(found.state, "a"), pending(found.state, "a")) == (0b11110, {"main": 0b110})
-    assert found.state.kubelet.node.cpu.default == 0b11100001
-
-
 def test_a_release_is_due_when_its_delay_is_over_and_not_before() -> None:
     state = shrinking()
     early = LATE.plus(-1)
@@ -158,24 +150,6 @@ def test_cpus_are_taken_from_the_container_before_others_get_them() -> None:
     # The runtime hears of it with the next reply.
     reply = update(found.state, "s", LinuxResources(shares=4))
     assert updates(reply) == {"s-main-0": LinuxResources(cpus="0,3-7"), "a-main-0": LinuxResources(cpus="1-2")}
-
-
-@pytest.mark.parametrize(
-    ("wanted", "left", "due"),
-    [
-        (sizes(4), {}, None),
-        (sizes(3), {"main": 0b1110}, LATE.plus(SECOND)),
-        (sizes(2, GIB // 2), {"main": 0b110}, LATE),
-    ],
-    ids=["growing-back-drops-it", "another-shrink-begins-anew", "another-resource-leaves-it"],
-)
-def test_what_another_update_does_to_a_release(
-    wanted: LinuxResources, left: dict[str, int], due: Moment | None
-) -> None:
-    found = update(shrinking(), "a", wanted, SOON).state
-    assert (cpus(found, "a"), pending(found, "a")) == (0b11110, left)
-    assert not is_due(found, LATE.plus(SECOND) if due is None else due.plus(-1))
-    assert due is None or is_due(found, due)
 
 
 # Refusals.
@@ -199,17 +173,6 @@ def test_below_its_first_cpus_a_container_does_not_go_and_everything_stays() -> 
     assert (answers(again), effects_of(again, ClusterEvent), effects_of(again, Persist)) == (["infeasible"], [], [])
     assert "a" in again.state.kubelet.node.waiting
     assert "a" not in update(again.state, "a", sizes(2)).state.kubelet.node.waiting
-
-
-def test_a_refused_resize_of_one_container_leaves_the_others_release_alone() -> None:
-    pod = guaranteed("a", "1", "1")
-    state = started(started(resizable(), pod), pod, "c1")
-    state = update(state, "a", sizes(2)).state
-    state = update(state, "a", sizes(1)).state
-    assert list(pending(state, "a")) == ["main"]
-    found = update(state, "a", sizes(7), SOON, name="c1")
-    assert isinstance(found.answer, Refused)
-    assert found.state.kubelet.node.providers == state.kubelet.node.providers
 
 
 @pytest.mark.parametrize("gates", [{small.CPU_GATE: True}, {}], ids=["gate", "no-gate"])
@@ -270,12 +233,6 @@ def test_a_container_that_lost_an_offline_cpu_gets_one_that_its_own_resize_relea
 def made_again(state: AgentState, cpus: int) -> EventOutcome:
     state = stop_container(state, container("a", pid=99)).state
     return create(state, guaranteed("a", str(cpus)), life=1)
-
-
-def test_a_container_that_is_made_again_larger_keeps_its_cpus_and_gets_more() -> None:
-    found = made_again(two(), 4)
-    assert small.adjustment_of(found).resources == LinuxResources(cpus="1-4", mems="0", quota=-1)
-    assert updates(found)["s-main-0"].cpus == "0,5-7"
 
 
 @pytest.mark.parametrize(("count", "answered"), [(1, ["infeasible"]), (2, [])], ids=["forbidden", "the-old-size"])

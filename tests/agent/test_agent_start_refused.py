@@ -19,12 +19,9 @@ from mooring.agent.cgroups.files import CGroupTrouble, GroupError
 from mooring.agent.effects import ClusterEvent, Evict, QuotaOf
 from mooring.agent.nri.types import Event, LinuxResources, RemoteError, RuntimeContainer
 from mooring.agent.pods.eviction import EFFECT, TAINT
-from mooring.agent.reactor.synchronize import synchronize
-from mooring.agent.startup import AgentCommand
+from mooring.agent.reactor.synchronize import rollback, synchronize
 from mooring.agent.state import Phase
 from mooring.agent.status import unready
-from mooring.agent.uninstall import Uninstalled, rollback, uninstall
-from mooring.engine.core.errors import InputError
 
 PID = 77
 
@@ -343,6 +340,9 @@ def test_who_runs_on_an_empty_shared_pool_when_the_agent_comes_is_told_to_the_cl
 # Leaving for good: everything is as the kubelet would have it, and an agent that comes again finds its state.
 
 
+BACK = "2 containers may use every CPU and memory node again, and 2 groups have their CFS quota restored."
+
+
 def quota(node: Node, path: str) -> str:
     if node.tree.version == 1:
         return node.tree.text("cpu", path, "cpu.cfs_quota_us")
@@ -389,7 +389,7 @@ def test_the_kubelet_has_cpus_and_quotas_again_and_an_agent_takes_them(
     node = any_node
     own, other = pinned(node)
     left, told = leave(node, monkeypatch, own, other)
-    assert left == Uninstalled(2, 2)
+    assert left == [BACK]
     assert (node.cpus(own), node.cpus(other)) == ("0-7", "0-7")
     assert quota(node, "/pods/own").split()[0] == quota(node, own.cgroups_path).split()[0] == "200000"
     assert {name: cpu.cpus for name, cpu in told.items()} == {own.id: "0-7", other.id: "0-7"}
@@ -405,7 +405,7 @@ def test_the_kubelet_has_cpus_and_quotas_again_and_an_agent_takes_them(
 def test_who_runs_unlisted_has_every_cpu_again_too(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     own, other = pinned(node)
     left, _ = leave(node, monkeypatch, other)
-    assert (left.containers, node.cpus(own), node.cpus(other)) == (2, "0-7", "0-7")
+    assert (left, node.cpus(own), node.cpus(other)) == ([BACK], "0-7", "0-7")
 
 
 def test_the_taint_of_a_closed_node_goes_too(
@@ -414,14 +414,17 @@ def test_the_taint_of_a_closed_node_goes_too(
     own, other = pinned(node, f"failClosed: true\nkubeconfig: {cluster.kubeconfig(node.folder / 'kubeconfig')}")
     until(lambda: cluster.taints == [{"key": TAINT, "effect": EFFECT}], "who ends leaves the node closed")
     left, _ = leave(node, monkeypatch, own, other)
-    assert (cluster.taints, left) == ([], Uninstalled(2, 2))
+    assert (cluster.taints, left) == ([], [BACK])
 
 
 def test_what_the_kernel_does_not_take_is_named(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     own, other = pinned(node)
     (node.tree.folder("cpu", "/pods/own") / "cpu.max").unlink()
     left, _ = leave(node, monkeypatch, own, other)
-    assert left == Uninstalled(2, 1, ("/pods/own: its quota of 200000 is not written: no-controller",))
+    assert left == [
+        "2 containers may use every CPU and memory node again, and 1 group has its CFS quota restored.",
+        "Not restored: /pods/own: its quota of 200000 is not written: no-controller",
+    ]
 
 
 def test_memory_nodes_come_back_where_they_were_narrowed_and_nowhere_else() -> None:
@@ -435,45 +438,33 @@ def test_memory_nodes_come_back_where_they_were_narrowed_and_nowhere_else() -> N
         ("a-main-0", LinuxResources(cpus="0-7", mems="0-1", quota=200_000, period=100_000)),
         ("s-main-0", LinuxResources(cpus="0-7")),
     ]
-    assert [(place.of, quota.microseconds) for place, quota in quotas] == [
+    assert [(place.of, quota) for place, quota in quotas] == [
         (QuotaOf.POD, 200_000),
         (QuotaOf.CONTAINER, 200_000),
     ]
     # A resize that the pod source knows counts.
     quotas, _, _ = rollback(state, {"a": guaranteed("a", "3")})
-    assert {quota.microseconds for _, quota in quotas} == {300_000}
+    assert {quota for _, quota in quotas} == {300_000}
 
 
-@pytest.mark.parametrize("case", ["agent", "runtime"])
-def test_beside_an_agent_or_without_runtime_nothing_changes(
-    node: Node, case: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("missing", "says"),
+    [
+        ("", "another agent uses this folder"),
+        ("nri.sock", "the runtime is not reached"),
+        ("agent.yaml", "agent.yaml: cannot be read"),
+    ],
+    ids=["beside-an-agent", "no-runtime", "no-configuration"],
+)
+def test_who_cannot_leave_says_why_and_changes_nothing(
+    node: Node, missing: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own, _ = pinned(node)
-    if case == "agent":
-        node.agent()
+    if missing:
+        (node.folder / missing).unlink()
     else:
-        (node.folder / "nri.sock").unlink()
+        node.agent()
     monkeypatch.setattr("mooring.agent.store.LOCK_PATIENCE", 0.0)
-    said = mooring("agent", "--config", node.folder / "agent.yaml", "--machine", MACHINE, "--leave")
-    assert said.code == 2
-    assert ("another agent uses this folder" if case == "agent" else "the runtime is not reached") in said.complaint
+    said = mooring("agent", "--config", node.folder / "agent.yaml", "--machine", MACHINE, "--leave", code=2)
+    assert says in said.complaint
     assert node.cpus(own) == "1-2"
-
-
-def test_the_command_says_what_it_did(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-    for number, left in enumerate((Uninstalled(1, 2), Uninstalled(3, 1, ("a: b",)))):
-        monkeypatch.setattr("mooring.agent.uninstall.uninstall", lambda _asked, left=left: left)
-        answered = mooring("agent", "--config", node.folder / "agent.yaml", "--leave")
-        assert answered.code == number
-        said += answered.out.splitlines()
-    assert said == [
-        "1 container may use every CPU and memory node again, and 2 groups have their CFS quota restored.",
-        "3 containers may use every CPU and memory node again, and 1 group has its CFS quota restored.",
-        "Not restored: a: b",
-    ]
-
-
-def test_a_configuration_that_cannot_be_used_is_reported_before_anything_else(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot be read"):
-        uninstall(AgentCommand(str(tmp_path / "none.yaml"), machine=MACHINE))

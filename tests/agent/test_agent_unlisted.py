@@ -106,16 +106,6 @@ def test_only_the_groups_of_what_is_missed_on_the_lists_are_asked() -> None:
     assert unlisted(ended, everything[0], []) == {}
 
 
-def test_a_listed_container_keeps_its_sandbox_without_anybody_being_asked() -> None:
-    listed = [running("own", cpus="1-2"), running("other")]
-    told = synchronize(state_of_two(), [sandbox("other")], listed, {})
-    assert told.state.kubelet.node.cpu.assignments == {"own": {"main": 0b110}}
-    assert ReportKind.RUNS_UNLISTED in about_own(told)
-    gone = synchronize(state_of_two(), [sandbox("other")], [running("other")], {})
-    assert gone.state.kubelet.node.cpu.assignments == {}
-    assert ReportKind.POD_GONE in about_own(gone)
-
-
 def test_what_runs_unlisted_is_reported_each_time_and_ends_with_its_group() -> None:
     state = state_of_two()
     for _ in range(2):

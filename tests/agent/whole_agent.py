@@ -16,6 +16,7 @@ import pytest
 from tests import patience
 from tests.agent.cgroups.made_up_tree import MadeUpMachine
 from tests.agent.nri.runtime_side import TIMEOUT, RuntimeSide
+from tests.cli.command import mooring
 
 from mooring.agent.agent import Agent
 from mooring.agent.cgroups.protocol import CGroups
@@ -23,8 +24,7 @@ from mooring.agent.conflicts import KubeletFinder
 from mooring.agent.nri.session import Session
 from mooring.agent.nri.types import ContainerState, Event, LinuxResources, PodSandbox, RuntimeContainer
 from mooring.agent.reconcile import ONLINE
-from mooring.agent.startup import AgentCommand, Startup, with_known_cpus
-from mooring.agent.uninstall import Uninstalled, uninstall
+from mooring.agent.startup import Startup, with_known_cpus
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Machine
 from mooring.inputs.machines.loader import load_machine
@@ -237,18 +237,20 @@ def listing(*containers: RuntimeContainer) -> tuple[list[PodSandbox], list[Runti
 
 def leave(
     node: Node, monkeypatch: pytest.MonkeyPatch, *listed: RuntimeContainer, root: str = ""
-) -> tuple[Uninstalled, dict[str, Any]]:
-    """Let an agent leave for good while these run; return what it did, and the CPUs of its updates by container."""
+) -> tuple[list[str], dict[str, Any]]:
+    """Let an agent leave for good while these run; return what it says, and the CPUs of its updates by container."""
     load = partial(load_agent_configuration, str(node.folder / "agent.yaml"))
     startup = Startup(load(), load, load_machine(MACHINE), node.tree.cgroups, NODE, root)
     monkeypatch.setattr("mooring.agent.uninstall.read_startup", lambda _asked: startup)
     with ThreadPoolExecutor(1) as thread:
-        leaving = thread.submit(uninstall, AgentCommand(""))
+        leaving = thread.submit(mooring, "agent", "--config", "agent.yaml", "--leave")
         runtime = node.listening.next("mooring-update")
         updates = runtime.synchronize(*listing(*listed)).update
         left = leaving.result(TIMEOUT)
     runtime.close()
-    return left, {one.container_id: one.linux.resources.cpu for one in updates}
+    says = left.out.splitlines()
+    assert left.code == (len(says) > 1)
+    return says, {one.container_id: one.linux.resources.cpu for one in updates}
 
 
 def until_reconciled(agent: Agent, condition: Callable[[], object], what: str) -> None:

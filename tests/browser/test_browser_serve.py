@@ -16,12 +16,13 @@ from tests.browser.conftest import PATIENCE_SECONDS, SHOTS
 from tests.serve.clusters import Site, hostile, known, node_site, pod, question, recording, served, state
 
 from mooring.inputs.machines.loader import load_machine
+from mooring.inputs.pods.scheduling_fields import NodeObject
 from mooring.monitoring.serve.access import OpenGuard, Viewer
 from mooring.monitoring.serve.app import node_application
-from mooring.monitoring.serve.cluster_known import ClusterNode, KnownCluster
+from mooring.monitoring.serve.cluster_known import KnownCluster
 from mooring.monitoring.serve.cluster_routes import cluster_application, ticking
 from mooring.monitoring.serve.node_routes import Recording
-from mooring.monitoring.serve.snapshot import NodeNotice, PendingRelease, snapshot_of
+from mooring.monitoring.serve.snapshot import NodeNotice, snapshot_of
 
 LARGE = "sockets=2 numa=8 cores=256 threads=2 l3=32 memory=1Ti"
 MANIFEST = """apiVersion: v1
@@ -156,8 +157,8 @@ def test_a_click_on_a_cpu_explains_its_pod(visit: Visit, site: Site) -> None:
 
 def test_a_delay_is_counted_down(visit: Visit) -> None:
     recorded = recording()
-    pending = PendingRelease("core", "core/upf-0/forwarder", "8-9", time() + 600)
-    recorded.take(replace(recorded.now, pending=(pending,), notices=(NodeNotice("CPUs 5 are offline", True),)))
+    pending = NodeNotice("core/upf-0/forwarder releases CPUs 8-9", namespace="core", due=time() + 600)
+    recorded.take(replace(recorded.now, notices=(pending, NodeNotice("CPUs 5 are offline", True))))
     with node_site(recorded) as site:
         page = visit(site)
         expect(page.locator("[data-due]")).to_have_text(re.compile(r"in \d+ s"))
@@ -487,7 +488,7 @@ def test_many_nodes_come_at_once_and_10000_changes_leave_no_memory(visit: Visit,
             change(number)
             if number % 500 == 0:
                 cluster.tick()
-        cluster.put_node(ClusterNode("the-last"))
+        cluster.put_node(NodeObject("the-last"))
         expect(page.locator("[data-node=the-last]")).to_have_count(1)
         after = memory_within(page, before[0] + 5_000_000, before[1] * 5 // 2)
         print(f"10,000 changes: {before} before, {after} after (bytes of heap, nodes)")

@@ -8,15 +8,15 @@ from tests.browser.conftest import Open, Visit
 from tests.render.report_steps import cpu_states
 
 from mooring.engine.core.cpuset import CPUSet
-from mooring.views.report import ReportCPU, ReportView, changes_between
-from mooring.views.view import CPUUse, owner_style, use_style
+from mooring.views.report import ReportView, changes_between
+from mooring.views.view import CPUUse, CPUView, owner_style, use_style
 
 CELLS = """() => Object.fromEntries([...document.querySelectorAll('.map.wide .cell')].map(cell =>
   [cell.dataset.cpu, [cell.querySelector('rect').getAttribute('class'), cell.querySelector('.mark').textContent]]))"""
 CHANGED = "() => [...document.querySelectorAll('.map.wide .cell.changed')].map(cell => Number(cell.dataset.cpu))"
 
 
-def style_of(state: ReportCPU, report: ReportView) -> str:
+def style_of(state: CPUView, report: ReportView) -> str:
     owned = state.use is CPUUse.EXCLUSIVE
     return owner_style(report.node.owners[state.owners[0]]) if owned else use_style(state.use)
 
@@ -37,7 +37,7 @@ def test_every_step_shows_every_cpu_as_decided_and_outlines_what_changed(visit: 
         states = cpu_states(seen.report, step)
         assert styles(seen) == {cpu: style_of(state, seen.report) for cpu, state in states.items()}
         changed = changes_between(cpu_states(seen.report, step - 1), states) if step else ()
-        expected = {cpu for cpus, _ in changed for cpu in cpus}
+        expected = {view.cpu for views in changed for view in views}
         assert set(seen.page.evaluate(CHANGED)) == expected
 
 

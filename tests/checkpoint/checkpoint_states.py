@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 from hypothesis import strategies as st
+from tests.planner.doctor_nodes import CONFIG, MACHINE
 
+from mooring import Machine
+from mooring.answers.base.plan import Question
+from mooring.answers.doctor.diagnosis import diagnose
 from mooring.engine.cpumanager.state import CPUState
+from mooring.engine.kubelet.kubelet import StateTexts
 from mooring.engine.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
 
 STRICTLY = " "
 """Behind a text: no kubelet writes it, so that Go's rules alone read the file, to the same end."""
+
+
+def format_of(text: str) -> str:
+    """Return what the doctor calls the format of a state file."""
+    [file] = [
+        one for one in diagnose(Question(Machine("small", MACHINE), CONFIG, files=StateTexts(text))).files if one.exists
+    ]
+    return file.format
+
 
 names = st.one_of(
     st.from_regex(r"[a-z][a-z0-9-]{0,8}", fullmatch=True), st.text('<>&"\\ \n\x00\x7fé\u2028😀:[]{}', max_size=4)

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from tests.checkpoint.checkpoint_states import STRICTLY, cpu_states, memory_states
 from tests.faults import inner_text
 
-from mooring.engine.checkpoint import cpu_file, memory_file
 from mooring.engine.checkpoint.checksum import data_checksum, legacy_checksum
 from mooring.engine.checkpoint.cpu_file import (
     ContainerIDs,
+    canonical_cpu_state,
     cpu_state_text,
     cpu_text_of,
     cpu_text_v2,
@@ -25,7 +25,12 @@ from mooring.engine.checkpoint.cpu_file import (
 from mooring.engine.checkpoint.gojson import decode
 from mooring.engine.checkpoint.goscan import parse
 from mooring.engine.checkpoint.gotypes import CPU_V1, CPU_V2, CPU_V3, MEMORY_V1, MEMORY_V2, GoStruct, fresh
-from mooring.engine.checkpoint.memory_file import load_memory_state, memory_text_of, memory_text_v1
+from mooring.engine.checkpoint.memory_file import (
+    canonical_memory_state,
+    load_memory_state,
+    memory_text_of,
+    memory_text_v1,
+)
 from mooring.engine.core.bits import NO_CPUS, CPUMask
 from mooring.engine.core.decision import StartRefusal
 from mooring.engine.core.moment import Moment
@@ -90,8 +95,8 @@ def test_a_release_reads_what_it_writes_and_both_readers_agree(
     kept = replace(state, pods=state.pods if rules.keeps_pods else {}, baselines=state.baselines if keeps else {})
     gates = {"pod_level": pod_level, "baselines": baselines, "release": release}
     assert load_cpu_state(text, policy=state.policy, **gates) == kept  # type: ignore[arg-type]
-    assert cpu_file.canonical_cpu_state(text, **gates) == kept  # type: ignore[arg-type]
-    assert cpu_file.load_cpu_state(text + STRICTLY, policy=state.policy, **gates) == kept  # type: ignore[arg-type]
+    assert canonical_cpu_state(text, **gates) == kept  # type: ignore[arg-type]
+    assert load_cpu_state(text + STRICTLY, policy=state.policy, **gates) == kept  # type: ignore[arg-type]
 
 
 @given(memory_states, release_names, st.booleans())
@@ -99,11 +104,11 @@ def test_a_release_reads_the_memory_file_that_it_writes(state: MemoryState, rele
     rules = state_file_rules(release, pod_level=pod_level)
     text = memory_text_of(release, state, pod_level=pod_level)
     kept = state if rules.keeps_pods else replace(state, pods={})
-    strict = memory_file.load_memory_state(text + STRICTLY, policy=state.policy, pod_level=pod_level, release=release)
+    strict = load_memory_state(text + STRICTLY, policy=state.policy, pod_level=pod_level, release=release)
     assert strict == kept
     # The quick way is for sizes that Go's signed numbers hold.
     is_small = all(int(number) < 2**63 for number in re.findall(r"[0-9]{19,}", text))
-    quick = memory_file.canonical_memory_state(text, pod_level=pod_level, release=release)
+    quick = canonical_memory_state(text, pod_level=pod_level, release=release)
     assert quick in ((kept,) if is_small else (kept, None))
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.checkpoint.checkpoint_states import format_of
 
 from mooring.engine.checkpoint.checksum import data_checksum
 from mooring.engine.checkpoint.cpu_file import cpu_family, cpu_state_text, cpu_text_v2, cpu_text_v3, load_cpu_state
-from mooring.engine.checkpoint.formats import FormatFamily, describe_format
 from mooring.engine.checkpoint.goscan import JSONSyntaxError, parse, parse_prefix
 from mooring.engine.checkpoint.memory_file import (
     load_memory_state,
@@ -60,7 +61,7 @@ def as_text(data: bytes) -> str:
     return data.decode(errors="surrogateescape")
 
 
-@pytest.mark.parametrize("text", CPU_TEXTS + MEMORY_TEXTS, ids=lambda text: " ".join(describe_format(text))[-20:])
+@pytest.mark.parametrize("text", CPU_TEXTS + MEMORY_TEXTS, ids=lambda text: format_of(text)[-20:])
 def test_a_file_cut_off_anywhere_is_refused(text: str) -> None:
     for length in range(len(text)):
         assert all(isinstance(outcome, StartRefusal) for outcome in load(text[:length])), length
@@ -89,7 +90,7 @@ def spoil(text: str, data: st.DataObject) -> bytes:
 @given(st.binary(max_size=200))
 def test_random_bytes_are_refused(data: bytes) -> None:
     assert all(isinstance(outcome, StartRefusal) for outcome in load(as_text(data)))
-    assert describe_format(as_text(data))[0]
+    assert format_of(as_text(data))
 
 
 json_values: st.SearchStrategy[Any] = st.recursive(
@@ -127,7 +128,7 @@ def test_any_document_of_the_older_formats_gets_an_answer(document: dict[str, An
     for policy in ("static", "Static"):
         text = json.dumps({"policyName": policy} | document | {"checksum": 0})
         assert all(isinstance(outcome, CPUState | MemoryState | StartRefusal) for outcome in load(text))
-        assert describe_format(text)[0].count("state") == 1
+        assert format_of(text).count("state") == 1
 
 
 @pytest.mark.parametrize(
@@ -152,7 +153,7 @@ def test_any_document_of_the_older_formats_gets_an_answer(document: dict[str, An
 def test_hostile_texts_are_refused(text: str) -> None:
     assert isinstance(load_cpu_state(text, policy="static", pod_level=True, baselines=True), StartRefusal)
     assert isinstance(load_memory_state(text, policy="Static", pod_level=True), StartRefusal)
-    assert describe_format(text)[0]
+    assert format_of(text)
 
 
 CPU_FAMILY = cpu_family(state_file_rules("1.37", pod_level=True).cpu)
@@ -181,8 +182,8 @@ MEMORY_STATES = st.builds(
 )
 
 
-def found(text: str, family: FormatFamily = CPU_FAMILY) -> Salvage:
-    copy = salvaged(text, family)
+def found(text: str, *, of_memory: bool = False) -> Salvage:
+    copy = salvaged(text, MEMORY_FAMILY if of_memory else CPU_FAMILY)
     assert copy is not None
     return copy
 
@@ -217,7 +218,7 @@ def test_of_a_whole_file_everything_is_left(state: CPUState) -> None:
 @given(MEMORY_STATES)
 def test_of_a_whole_memory_file_everything_is_left(state: MemoryState) -> None:
     for text in (memory_state_text(state, pod_level=True), memory_text_v2(state), memory_text_v1(state)):
-        copy = found(text, MEMORY_FAMILY)
+        copy = found(text, of_memory=True)
         assert copy.trusted
         assert memory_contents(copy).state == state
 
@@ -319,7 +320,7 @@ def test_data_with_a_wrong_escape_is_no_copy() -> None:
 
 def test_a_null_is_reported() -> None:
     left = memory_contents(
-        found('{"policyName":"Static","machineState":{"0":null,"1":{"memoryMap":{"memory":null}}}}', MEMORY_FAMILY)
+        found('{"policyName":"Static","machineState":{"0":null,"1":{"memoryMap":{"memory":null}}}}', of_memory=True)
     )
     assert left.null == ("NUMA node 0", "memory on NUMA node 1")
     assert not left.has_nodes
@@ -334,21 +335,19 @@ def test_what_is_written_again_reads_the_same(value: object) -> None:
 
 @given(st.binary(max_size=50))
 def test_a_prefix_is_whole_exactly_when_the_text_is_json(raw: bytes) -> None:
-    read = parse_prefix(raw, 3)
-    fault, value = "", None
-    try:
-        value = parse(raw)
-    except JSONSyntaxError as error:
-        fault = str(error)
-    assert read.fault == fault
-    assert fault or (read.value, read.whole) == (value, True)
+    read, fault = parse_prefix(raw, 3)
+    if fault is None:
+        assert parse(raw) == read
+    else:
+        with pytest.raises(JSONSyntaxError, match=f"^{re.escape(str(fault))}$") as caught:
+            parse(raw)
+        assert caught.value.at == fault.at
 
 
 @pytest.mark.parametrize(
     ("text", "offset"), [('{"a": 1', 7), ('{"a" 1}', 5), ('{"a": 1} x', 9), ('{"a": "\n"}', 7), ("", 0)]
 )
 def test_a_fault_has_its_place(text: str, offset: int) -> None:
-    assert parse_prefix(text.encode(), 3).fault_at == offset
-    with pytest.raises(JSONSyntaxError) as caught:
-        parse(text.encode())
-    assert caught.value.at == offset
+    _, fault = parse_prefix(text.encode(), 3)
+    assert fault is not None
+    assert fault.at == offset

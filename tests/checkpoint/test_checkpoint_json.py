@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.engine.checkpoint import gotypes
+import mooring.engine.checkpoint.gotypes as structures
 from mooring.engine.checkpoint.gojson import GoFault, decode, quoted
 from mooring.engine.checkpoint.goscan import (
     MAX_DEPTH,
@@ -227,7 +227,7 @@ COMPLAINTS = [
 
 @pytest.mark.parametrize(("json_v2", "case"), COMPLAINTS, ids=repr)
 def test_complaints_are_those_of_go(json_v2: bool, case: dict[str, str]) -> None:
-    struct = getattr(gotypes, case["type"])
+    struct = getattr(structures, case["type"])
     try:
         document = parse(case["document"].encode(errors="surrogateescape"), json_v2=json_v2)
         complaint = str(decode(document, struct, fresh(struct), json_v2=json_v2)[1])

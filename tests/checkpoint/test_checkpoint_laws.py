@@ -14,11 +14,22 @@ from hypothesis import strategies as st
 from tests.checkpoint.checkpoint_states import STRICTLY, cpu_states, memory_states
 from tests.planner.recordings import WHOLE
 
-from mooring.engine.checkpoint import cpu_file, memory_file
 from mooring.engine.checkpoint.checksum import data_checksum, legacy_checksum
-from mooring.engine.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3, load_cpu_state
+from mooring.engine.checkpoint.cpu_file import (
+    canonical_cpu_state,
+    cpu_state_text,
+    cpu_text_v2,
+    cpu_text_v3,
+    load_cpu_state,
+)
 from mooring.engine.checkpoint.gotypes import CPU_LEGACY_NAME, CPU_V2, CPU_V3, MEMORY_LEGACY_NAME, MEMORY_V1, MEMORY_V2
-from mooring.engine.checkpoint.memory_file import memory_state_text, memory_text_v1, memory_text_v2
+from mooring.engine.checkpoint.memory_file import (
+    canonical_memory_state,
+    load_memory_state,
+    memory_state_text,
+    memory_text_v1,
+    memory_text_v2,
+)
 from mooring.engine.core.bits import CPUMask, list_text
 from mooring.engine.core.moment import Moment
 from mooring.engine.cpumanager.state import CPUState, PreAssignment
@@ -202,20 +213,18 @@ ODD = (
 
 def cpu_readings(text: str, *, pod_level: bool, baselines: bool, releases: bool) -> tuple[object, object]:
     """Return what is read in a text, and what Go's rules alone say."""
-    found = cpu_file.canonical_cpu_state(text, pod_level=pod_level, baselines=baselines)
+    found = canonical_cpu_state(text, pod_level=pod_level, baselines=baselines)
     policy = "static" if found is None else found.policy
-    quick = cpu_file.load_cpu_state(text, policy=policy, pod_level=pod_level, baselines=baselines, releases=releases)
-    strict = cpu_file.load_cpu_state(
-        text + STRICTLY, policy=policy, pod_level=pod_level, baselines=baselines, releases=releases
-    )
+    quick = load_cpu_state(text, policy=policy, pod_level=pod_level, baselines=baselines, releases=releases)
+    strict = load_cpu_state(text + STRICTLY, policy=policy, pod_level=pod_level, baselines=baselines, releases=releases)
     return shown(quick), shown(strict)
 
 
 def memory_readings(text: str, *, pod_level: bool) -> tuple[object, object]:
-    found = memory_file.canonical_memory_state(text, pod_level=pod_level)
+    found = canonical_memory_state(text, pod_level=pod_level)
     policy = "Static" if found is None else found.policy
-    quick = memory_file.load_memory_state(text, policy=policy, pod_level=pod_level)
-    return shown(quick), shown(memory_file.load_memory_state(text + STRICTLY, policy=policy, pod_level=pod_level))
+    quick = load_memory_state(text, policy=policy, pod_level=pod_level)
+    return shown(quick), shown(load_memory_state(text + STRICTLY, policy=policy, pod_level=pod_level))
 
 
 def shown(read: object) -> str:
@@ -265,9 +274,9 @@ def test_pending_releases_are_left_to_the_strict_reader() -> None:
         "static", CPUMask(1), {"uid": {"main": CPUMask(0b110)}}, {}, {"uid": {"main": CPUMask(0b010)}}, pre
     )
     text = cpu_state_text(state, pod_level=True, baselines=True)
-    read = cpu_file.load_cpu_state(text, policy="static", pod_level=True, baselines=True, releases=True)
+    read = load_cpu_state(text, policy="static", pod_level=True, baselines=True, releases=True)
     assert read == state
-    assert cpu_file.canonical_cpu_state(text, pod_level=True, baselines=True) is None
+    assert canonical_cpu_state(text, pod_level=True, baselines=True) is None
     assert_read_alike(text)
 
 

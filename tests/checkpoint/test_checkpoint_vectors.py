@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.checkpoint.checkpoint_states import format_of
 
 import mooring.engine.checkpoint.checksum as hashing
-from mooring.engine.checkpoint import gotypes
+import mooring.engine.checkpoint.gotypes as structures
 from mooring.engine.checkpoint.checksum import data_checksum, legacy_checksum
 from mooring.engine.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3, load_cpu_state
-from mooring.engine.checkpoint.formats import describe_format
 from mooring.engine.checkpoint.gojson import decode
 from mooring.engine.checkpoint.goscan import parse
 from mooring.engine.checkpoint.gotypes import (
@@ -54,7 +54,7 @@ VECTORS = [
 
 @pytest.mark.parametrize("vector", VECTORS, ids=[vector["number"] for vector in VECTORS])
 def test_cpu_checksums(vector: dict[str, Any]) -> None:
-    struct = getattr(gotypes, vector["type"])
+    struct = getattr(structures, vector["type"])
     name = struct.name if vector["number"].endswith("raw") else CPU_LEGACY_NAME
     assert checksum(struct, name, vector["members"]) == vector["checksum"]
 
@@ -244,7 +244,7 @@ MEMORY = MemoryState("Static", {}, {}, {"p": ()})
     ],
 )
 def test_formats_are_named(text: str, expected: str) -> None:
-    assert ", ".join(filter(None, describe_format(text))) == expected
+    assert format_of(text) == expected
 
 
 @pytest.mark.parametrize(

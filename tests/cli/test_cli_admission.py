@@ -88,6 +88,49 @@ def test_an_injector_is_named_until_its_container_is_given(verb: str) -> None:
     assert "note[MOOR-542]: shop/api: Istio (sidecar.istio.io/inject: true): counted with istio-proxy" in given.err
 
 
+@pytest.mark.parametrize(
+    "form",
+    [
+        "PROXY",
+        "[PROXY]",
+        "containers: [PROXY]",
+        "spec: {containers: [PROXY]}",
+        "template: {spec: {containers: [PROXY]}}",
+        "{apiVersion: v1, kind: Pod, metadata: {name: x}, spec: {containers: [PROXY]}}",
+    ],
+)
+def test_injected_containers_are_added_to_marked_pods(folder: Path, form: str) -> None:
+    (folder / "proxy.yaml").write_text(form.replace("PROXY", PROXY.strip()))
+    plain = POD.replace("name: api, namespace", "name: plain, namespace").replace("true", "no")
+    (folder / "plain.yaml").write_text(plain)
+    document = ask("plan", "-f", "plain.yaml", "-f", "limits.yaml", "--inject", "proxy.yaml", "-o", "json").document
+    found = {pod["name"]: pod["containers"] for pod in document["pods"]}
+    assert {name: list(containers) for name, containers in found.items()} == {
+        "api": ["api", "helper", "istio-proxy"],
+        "plain": ["api", "helper"],
+    }
+    assert [containers["api"]["cpus"] != "" for containers in found.values()] == [True, False]
+    told = [(one["severity"], one["subject"]) for one in document["findings"] if one["code"] == "MOOR-542"]
+    assert told == [("info", "shop/api")]
+
+
+def test_an_injected_sidecar_starts_first_and_a_limit_range_completes_it(folder: Path) -> None:
+    (folder / "proxy.yaml").write_text("{name: istio-proxy, image: proxy, restartPolicy: Always}")
+    (folder / "pod.yaml").write_text(POD + "  initContainers: [{name: probe, image: demo}]\n")
+    document = ask("plan", "-f", "limits.yaml", "--inject", "proxy.yaml", "-o", "json").document
+    containers = document["pods"][0]["containers"]
+    assert list(containers)[:2] == ["istio-proxy", "probe"]
+    assert containers["api"]["cpus"]
+
+
+def test_what_cannot_be_injected_is_said(folder: Path) -> None:
+    (folder / "pod.yaml").write_text(POD.replace("true", "false"))
+    told = ask("plan", "--inject", "proxy.yaml").err
+    assert "warning[MOOR-542]: --inject: has no effect: no new pod is marked for an injector" in told
+    (folder / "proxy.yaml").write_text("resources: {}")
+    assert "proxy.yaml: --inject: has no container" in ask("plan", "--inject", "proxy.yaml").complaint
+
+
 # What a source leaves open is computed by a published formula, given beside it, or said to be assumed.
 
 

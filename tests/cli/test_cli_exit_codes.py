@@ -255,6 +255,26 @@ def _pods(count: int, name: str, resources: Mapping[str, object]) -> list[dict[s
     ]
 
 
+def _running(count: int) -> list[dict[str, Any]]:
+    """Return nodes with twenty pods each, as kubectl prints them."""
+    amounts = {"cpu": "256", "memory": "500Gi", "pods": "100"}
+    nodes = [
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": f"node-{number}", "labels": {"node.kubernetes.io/instance-type": "large"}},
+            "status": {"capacity": amounts, "allocatable": amounts},
+        }
+        for number in range(count // 20)
+    ]
+    pods = _pods(len(nodes) * 20, "web", SMALL_LIMITS)
+    for number, pod in enumerate(pods):
+        pod["metadata"]["uid"] = str(number)
+        pod["spec"]["nodeName"] = f"node-{number // 20}"
+        pod["status"] = {"phase": "Running"}
+    return [*nodes, *pods]
+
+
 def _written(folder: Path, count: int) -> dict[str, str]:
     """Write what the verbs are asked about, and return the names of the files."""
     steps: list[dict[str, Any]] = [{"admit": pod} for pod in _pods(count, "web", SMALL_LIMITS)]
@@ -270,7 +290,12 @@ def _written(folder: Path, count: int) -> dict[str, str]:
         "CONFIG": kubelet,
         "CLUSTER": CLUSTER,
         "SCENARIO": {"id": "large", "machine": NODE[1], "kubelet": POLICIES, "steps": steps},
+        "RUNNING": {"apiVersion": "v1", "kind": "List", "items": _running(count)},
     }
+    cpu = folder / "sys/devices/system/cpu/cpu0/topology/core_id"
+    cpu.parent.mkdir(parents=True)
+    for file in (cpu, cpu.parents[2] / "online"):
+        file.write_text("0\n", encoding="ascii")
     for name, document in documents.items():
         (folder / f"{name}.json").write_text(json.dumps(document), encoding="utf-8")
     return {name: str(folder / f"{name}.json") for name in documents} | {"STATE": str(folder)}
@@ -284,9 +309,10 @@ def _written(folder: Path, count: int) -> dict[str, str]:
 def test_a_verb_keeps_within_memory_and_time(asked: str, count: int, memory: int, seconds: int, tmp_path: Path) -> None:
     found = _written(tmp_path, count)
     config = () if "--config" in asked else ("--config", found["CONFIG"])
-    node = () if asked.startswith(("replay", "fleet")) else (*NODE[:2], *config)
+    node = () if asked.startswith(("replay", "fleet", "collect")) else (*NODE[:2], *config)
+    found["large:MACHINE"] = f"node.kubernetes.io/instance-type=large:{NODE[1]}"
     arguments = [*(found.get(word, word) for word in asked.split()), *node]
-    if "STATE" in asked:
+    if "--state" in asked:
         # What runs already, and has CPUs.
         mooring("plan", "-f", found["REFUSED"], *node, "--save-state", str(tmp_path), "--to", "/dev/null")
 

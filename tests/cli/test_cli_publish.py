@@ -153,6 +153,31 @@ def test_a_kubelet_of_an_unknown_release_is_a_warning(config: str, tmp_path: Pat
     assert "warning[MOOR-580]: kubelet v1.98.0: is newer than " in named.err
 
 
+@pytest.mark.parametrize(
+    ("status", "content", "is_told"),
+    [
+        (200, {"status": {"nodeInfo": {"kubeletVersion": "v1.99.2+k3s1"}}}, True),
+        (200, {"status": {}}, False),
+        (200, {"status": {"nodeInfo": {"kubeletVersion": 7}}}, False),
+        (200, [], False),
+        *((status, {}, False) for status in (403, 404, 500)),
+    ],
+)
+def test_the_node_object_names_the_release_of_its_kubelet_where_it_can_be_read(
+    status: int, content: object, is_told: bool, config: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reply(_injector: FaultInjector, request: Any) -> tuple[int, Any]:
+        return (status, content) if request.path == "/api/v1/nodes/node-1" else (200, {"items": []})
+
+    monkeypatch.setattr("tests.agent.pods.fault_injector.reply", reply)
+    with FaultInjector(node="node-1") as cluster:
+        words = ["--kubeconfig", str(cluster.kubeconfig(tmp_path / "kubeconfig")), "--state", str(tmp_path)]
+        words += ["--pod-resources", str(tmp_path / "none.sock")]
+        answered = mooring(*described(config, "--once", *words), code=2)
+    assert ("warning[MOOR-580]: kubelet v1.99.2+k3s1: is newer than " in answered.err) is is_told
+    assert ("MOOR-580" in answered.err) is is_told
+
+
 @pytest.mark.parametrize("more", [(), ("--dry-run", "--state", ".", "--pod-resources", "s.sock")])
 def test_unknown_fields_are_refused_with_strict(tmp_path: Path, more: tuple[str, ...]) -> None:
     file = tmp_path / "kubelet.yaml"

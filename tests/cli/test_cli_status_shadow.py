@@ -19,7 +19,7 @@ from mooring.monitoring.shadow.judge import (
     write_counts,
 )
 from mooring.monitoring.shadow.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent
-from mooring.service.grpc_socket import CallLimits, Method, serve
+from mooring.service.grpc_socket import Method, serve
 from mooring.service.logs import Log
 from mooring.service.messages import (
     PODRESOURCES_SERVICE,
@@ -155,7 +155,7 @@ def answering(node: Node) -> Iterator[None]:
     socket = node.kubelet / "pod-resources/kubelet.sock"
     socket.parent.mkdir()
     methods = {"GetAllocatableResources": Method(AllocatableResourcesRequestMessage, answer)}
-    end = serve(str(socket), PODRESOURCES_SERVICE, methods, Log("test"), CallLimits())
+    end = serve(str(socket), PODRESOURCES_SERVICE, methods, Log("test"))
     yield
     end()
 
@@ -227,7 +227,7 @@ def test_a_plugin_that_chooses_itself_is_named_and_its_declared_rule_is_taken(no
 
     socket = node.record.with_name("vendor-gpu.sock")
     methods = {"GetDevicePluginOptions": Method(ListPodResourcesRequestMessage, options)}
-    end = serve(str(socket), "v1beta1.DevicePlugin", methods, Log("test"), CallLimits())
+    end = serve(str(socket), "v1beta1.DevicePlugin", methods, Log("test"))
     node.collect()
     end()
     told = {one["code"]: one for one in node.plan("-o", "json").document["findings"]}["MOOR-526"]

@@ -168,29 +168,12 @@ def test_with_all_defects_fixed_the_wanted_cpus_are_taken_from_those_available(
 # Rules that few machines show (spec: README.md section 5, "not separated").
 
 ONE_BY_ONE = TakeRules(distribute=True)
-BY_CORES = TakeRules(distribute=True, whole_cores=True)
 
 
 def counts_taken(topology: Topology, available: int, need: int, rules: TakeRules) -> list[int] | object:
     taken = take_distributed(topology, CPUMask(available), need, rules)
     assert text(taken) == text(expected(topology, available, need, rules))
     return [(cpus & taken).bit_count() for cpus in topology.numa.values()] if isinstance(taken, int) else taken
-
-
-def test_the_smallest_number_of_nodes_comes_from_the_average_node() -> None:
-    """One node could hold all six CPUs, but the average node holds four: two nodes share. Four come from one node, from
-    the one that leaves the machine more even."""
-    topology = machine([2, 6, 4], 3)
-    assert counts_taken(topology, topology.all_cpus, 6, ONE_BY_ONE) == [0, 3, 3]
-    assert counts_taken(topology, topology.all_cpus, 4, ONE_BY_ONE) == [0, 4, 0]
-
-
-def test_whole_groups_must_suffice_and_not_only_cpus() -> None:
-    """Three and three CPUs hold six, but only two cores: aligned distribution gives up and packs."""
-    topology = machine([4, 4, 4], 3, threads=2)
-    available = first_cpus(topology, [3, 3, 1])
-    rules = replace(BY_CORES, align_by_socket=True)
-    assert counts_taken(topology, available, 6, rules) == [3, 3, 0]
 
 
 def test_one_subset_is_still_visited_after_a_perfect_balance() -> None:

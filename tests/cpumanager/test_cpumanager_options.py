@@ -2,44 +2,17 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import combinations as combinations_of
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.faults import text_of
 
 from mooring.engine.core.config import EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY
 from mooring.engine.core.release import FeatureGates, resolve_gates
-from mooring.engine.cpumanager.options import OPTION_GROUPS, CPUOptions, parse_options
+from mooring.engine.cpumanager.options import OPTION_GROUPS, parse_options
 from mooring.engine.releases.gates import known_gates
-
-
-def gates_of_137(**configured: bool) -> FeatureGates:
-    resolved = resolve_gates(configured, known_gates("1.37"))
-    assert isinstance(resolved, FeatureGates)
-    return resolved
-
-
-EVERYTHING = gates_of_137(CPUManagerPolicyAlphaOptions=True)
-
-
-def test_groups_in_this_release() -> None:
-    assert OPTION_GROUPS == {
-        "full-pcpus-only": "stable",
-        "strict-cpu-reservation": "stable",
-        "prefer-align-cpus-by-uncorecache": "stable",
-        "distribute-cpus-across-numa": "beta",
-        "align-by-socket": "alpha",
-        "distribute-cpus-across-cores": "alpha",
-    }
-
-
-def test_28_of_64_combinations_pass() -> None:
-    names = [*OPTION_GROUPS]
-    passed = 0
-    for words in product(["true", "false"], repeat=len(names)):
-        passed += isinstance(parse_options(dict(zip(names, words, strict=True)), EVERYTHING), CPUOptions)
-    assert passed == 28
-
 
 V137 = known_gates("1.37")
 MILLISECOND = 1_000_000
@@ -62,7 +35,7 @@ def parsed(text: str, **configured: bool) -> object:
     [("0s", 0), ("0ms", 0), ("5s", 5000), ("500ms", 500), ("10s", 10000), ("10000ms", 10000), ("007s", 7000)],
 )
 def test_seconds_and_milliseconds_are_read(text: str, milliseconds: int) -> None:
-    assert parsed(text, **{RESIZE: True}) == CPUOptions(scale_delay=milliseconds * MILLISECOND)
+    assert parsed(text, **{RESIZE: True}) == (frozenset(), milliseconds * MILLISECOND)
 
 
 @pytest.mark.parametrize("text", ["", "5", "s", "-1s", "+5s", "1.5s", "5S", "5s ", "1m", "5us", "1s500ms", "٥s"])
@@ -79,28 +52,43 @@ def test_more_than_ten_seconds_are_refused(text: str) -> None:
 
 def test_a_delay_needs_the_gate_of_the_resizes_and_none_does_not() -> None:
     assert parsed("1ms") == f'option "scale-delay-time" needs the feature gate {RESIZE}'
-    assert parsed("0s") == CPUOptions()
+    assert parsed("0s") == (frozenset(), 0)
 
 
-def test_the_option_belongs_to_the_alpha_group() -> None:
+def test_the_delay_is_an_option_of_the_alpha_group_that_the_extension_brings() -> None:
     expected = 'CPU Manager Policy Alpha-level Options not enabled, but option "scale-delay-time" provided'
     assert parsed("0s", CPUManagerPolicyAlphaOptions=False) == expected
+    unknown = 'unknown CPU Manager Policy option: "scale-delay-time"'
+    assert text_of(parse_options({"scale-delay-time": "0s"}, gates(**{RESIZE: True}), {EXCLUSIVE_RESIZE})) == unknown
 
 
-def test_without_the_extension_the_option_is_unknown() -> None:
-    expected = 'unknown CPU Manager Policy option: "scale-delay-time"'
-    assert text_of(parse_options({"scale-delay-time": "0s"}, gates(**{RESIZE: True}), {EXCLUSIVE_RESIZE})) == expected
+@pytest.mark.parametrize(("beta", "alpha", "passed"), [(True, True, 28), (True, False, 12), (False, False, 8)])
+def test_so_many_of_64_combinations_pass(*, beta: bool, alpha: bool, passed: int) -> None:
+    known = gates(CPUManagerPolicyBetaOptions=beta, CPUManagerPolicyAlphaOptions=alpha)
+    combinations = (dict.fromkeys(on, "true") for size in range(7) for on in combinations_of(OPTION_GROUPS, size))
+    assert sum(isinstance(parse_options(options, known), tuple) for options in combinations) == passed
 
 
 def test_other_options_stand_beside_it() -> None:
     both = {"scale-delay-time": "1s", "full-pcpus-only": "true"}
-    assert parse_options(both, gates(**{RESIZE: True}), ON) == CPUOptions(frozenset({"full-pcpus-only"}), 10**9)
+    assert parse_options(both, gates(**{RESIZE: True}), ON) == (frozenset({"full-pcpus-only"}), 10**9)
 
 
-def test_the_gate_of_pods_is_known_with_the_extension_only_and_needs_the_other() -> None:
-    unknown = f"unrecognized feature gate: {DELAY}"
-    assert text_of(resolve_gates({DELAY: True, RESIZE: True}, V137, {EXCLUSIVE_RESIZE})) == unknown
-    unmet = f"{DELAY} is enabled, but depends on features that are disabled: [{RESIZE}]"
-    assert text_of(resolve_gates({DELAY: True}, V137, ON)) == unmet
-    assert gates()[DELAY] is False
-    assert gates(**{RESIZE: True, DELAY: True})[DELAY] is True
+TRUE, FALSE = ("1", "t", "T", "TRUE", "true", "True"), ("0", "f", "F", "FALSE", "false", "False")
+
+
+def test_twelve_words_are_boolean() -> None:
+    for word in (*TRUE, *FALSE):
+        on = frozenset({"full-pcpus-only"} if word in TRUE else ())
+        assert parse_options({"full-pcpus-only": word}, gates()) == (on, 0)
+
+
+@given(st.text(max_size=6).filter(lambda text: text not in (*TRUE, *FALSE)))
+def test_other_words_are_refused(text: str) -> None:
+    fault = f'bad value for option "full-pcpus-only": strconv.ParseBool: parsing {quoted(text)}: invalid syntax'
+    assert text_of(parse_options({"full-pcpus-only": text}, gates())) == fault
+
+
+def quoted(name: str) -> str:
+    """Return a text as Go quotes it: as that of an option that it does not know."""
+    return str(text_of(parse_options({name: ""}, gates()))).removeprefix("unknown CPU Manager Policy option: ")

@@ -63,9 +63,9 @@ def one(cpu: str) -> tuple[Pod, Container]:
 
 def test_an_empty_set_is_an_existing_set() -> None:
     before = state("0-11", u={"c": ""})
-    policy, pod = static_policy("2S12", reserved="0"), guaranteed("u", container("c", "2"))
+    policy, (pod, asked) = static_policy("2S12", reserved="0"), one("2")
     assert served(policy, before, pod) is before
-    assert container_hints(policy, before, Reusable(), pod, pod.containers[0]) == {"cpu": IMPOSSIBLE}
+    assert container_hints(policy, before, Reusable(), pod, asked) == {"cpu": IMPOSSIBLE}
     assert pod_hints(policy, before, Reusable(), pod) == {"cpu": IMPOSSIBLE}
 
 

@@ -159,13 +159,10 @@ def taken(name: str | Topology, kept: str, available: str, need: int, **rules: A
 
 
 def test_a_core_with_a_kept_cpu_is_completed_before_a_free_one_is_begun() -> None:
-    """1S8: cores (0, 4) to (3, 7)."""
+    """1S8: cores (0, 4) to (3, 7). CPUs that are spread ignore the cores of kept ones."""
+    assert taken("1S8", "2", "1-7", 1, spread=True) == "1"
     assert taken("1S8", "2", "1-7", 1) == "6"
     assert taken("1S8", "2", "1-7", 3) == "1,5-6"
-
-
-def test_spread_cpus_ignore_the_cores_of_kept_ones() -> None:
-    assert taken("1S8", "2", "1-7", 1, spread=True) == "1"
 
 
 def test_the_socket_of_kept_cpus_comes_first() -> None:

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from itertools import combinations
 from math import comb, prod
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,11 +14,10 @@ from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.decision import AllocationError
 from mooring.engine.core.pod import Container, ContainerKind, Pod
 from mooring.engine.core.quantity import Quantity
-from mooring.engine.devicemanager.allocation import allocate, drop_stale, preferred
+from mooring.engine.devicemanager.allocation import allocate
 from mooring.engine.devicemanager.state import Device, DeviceState, Preference, ReusableDevices
 
 GPU = "vendor.example/gpu"
-NIC = "vendor.example/nic"
 APP, INIT, SIDECAR = ContainerKind.APP, ContainerKind.INIT, ContainerKind.SIDECAR
 EIGHT = tuple(Device(f"g{n}", (n // 4,)) for n in range(8))
 
@@ -51,14 +49,6 @@ def test_near_devices_come_first_then_those_elsewhere_then_those_without_informa
         state, _ = served(DeviceState({GPU: devices}), asking("c", count), affinity=NUMAMask(0b10))
         order.append(held(state, "c"))
     assert order == [{"c"}, {"c", "e"}, {"b", "c", "e"}, {"a", "b", "c", "e"}, {"a", "b", "c", "d", "e"}]
-
-
-def test_what_is_known_to_be_drawn_is_taken_of_equally_near_devices() -> None:
-    drawn = {"pod": {"c": {GPU: frozenset({"g7", "g2"})}}}
-    state, _ = served(DeviceState({GPU: EIGHT}, drawn=drawn), asking("c", 2))
-    assert held(state, "c") == {"g2", "g7"}
-    state, _ = served(DeviceState({GPU: EIGHT}, drawn=drawn), asking("c", 2), affinity=NUMAMask(0b1))
-    assert held(state, "c") == {"g0", "g2"}, "nearness comes first"
 
 
 def test_what_is_known_to_be_drawn_is_taken_of_what_an_init_container_leaves() -> None:
@@ -116,30 +106,6 @@ def test_a_container_keeps_unhealthy_devices_only_while_the_kubelet_starts() -> 
     assert [kept(state, 1, sources_ready=False) for state in (one, none)] == ["", ""]
 
 
-def test_init_containers_leave_their_devices_and_sidecars_take_them_for_good() -> None:
-    whole = (asking("i", 2, INIT), asking("s", 1, SIDECAR), asking("j", 2, INIT), asking("a", 2), asking("b", 1))
-    state, reusable = served(DeviceState({GPU: EIGHT}), *whole, affinity=NUMAMask(0b01))
-    assert (held(state, "i"), held(state, "s"), held(state, "j")) == ({"g0", "g1"}, {"g0"}, {"g1", "g2"})
-    assert (held(state, "a"), held(state, "b")) == ({"g1", "g2"}, {"g3"})
-    assert reusable.of("pod", GPU) == frozenset()
-
-
-def test_resources_are_served_together_or_not_at_all() -> None:
-    devices = {GPU: EIGHT, NIC: (Device("n0", (0,)),)}
-    limits = {GPU: Quantity.parse("1"), NIC: Quantity.parse("2")}
-    one = Container("c", APP, limits, limits)
-    answer = allocate(DeviceState(devices), ReusableDevices(), Pod("p", "p", containers=(one,)), one, None)
-    assert isinstance(answer, AllocationError)
-    assert NIC in answer.message
-
-
-def test_devices_of_pods_that_are_gone_come_back_and_others_stay() -> None:
-    state, _ = served(DeviceState({GPU: EIGHT}), asking("c", 3))
-    state, _ = served(state, asking("c", 2), uid="other")
-    assert drop_stale(state, ["pod", "other"]) is state
-    assert drop_stale(state, ["other"]).available(GPU) == {"g0", "g1", "g3", "g4", "g6", "g7"}
-
-
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.sampled_from(ContainerKind)), max_size=5), st.integers(0, 3) | st.none()
 )
@@ -158,13 +124,6 @@ def test_apps_and_sidecars_never_share_a_device(
     lasting = [held(state, one.name) for one in containers if one.kind is not INIT]
     assert sum(map(len, lasting)) == len(set().union(*lasting))
     assert state.available(GPU) == {device.id for device in EIGHT} - state.held_by_pod("pod", GPU)
-
-
-@pytest.mark.parametrize("count", [0, 1])
-def test_a_resource_that_is_not_registered_is_not_looked_at(count: int) -> None:
-    before = DeviceState({GPU: EIGHT})
-    state, _ = served(before, asking("c", count, resource="vendor.example/unknown"))
-    assert state is before
 
 
 def rooted_gpus(roots: str, nodes: str) -> tuple[Device, ...]:
@@ -199,12 +158,6 @@ def test_aligned_takes_one_node_before_one_root() -> None:
     assert taken(rooted_gpus("aabbcc", "011122"), 2, Preference.ALIGNED) == {"g4", "g5"}
     assert taken(rooted_gpus("aabb", "0101"), 2, Preference.ALIGNED) in ({"g0", "g2"}, {"g1", "g3"})
     assert taken(rooted_gpus("aabb", "0101"), 2, Preference.PACKED) in ({"g0", "g1"}, {"g2", "g3"})
-
-
-def test_a_rule_that_nobody_has_declared_changes_nothing() -> None:
-    devices = rooted_gpus("ab", "01")
-    assert preferred(devices, (), 1, Preference.PLUGIN) is None
-    assert taken(devices, 1, Preference.PLUGIN) == {"g0"}
 
 
 @given(

@@ -15,7 +15,7 @@ import mooring.engine.devicemanager.hints as engine
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.pod import Container, ContainerKind, Pod
 from mooring.engine.core.quantity import Quantity
-from mooring.engine.devicemanager.hints import container_hints, generate_hints, pod_device_requests, pod_hints
+from mooring.engine.devicemanager.hints import container_hints, generate_hints, pod_hints
 from mooring.engine.devicemanager.state import Device, DeviceState, ReusableDevices
 from mooring.engine.topologymanager.hints import Hints
 from mooring.engine.topologymanager.wide import AnyHints, Family
@@ -202,22 +202,6 @@ def gpus(*places: int | None) -> tuple[Device, ...]:
 
 def sets(*nodes: int) -> Nodes:
     return frozenset(nodes)
-
-
-@pytest.mark.parametrize(
-    ("containers", "expected"),
-    [
-        ([asking("a", 1), asking("b", 2)], 3),
-        ([asking("i", 4, INIT), asking("a", 1)], 4),
-        ([asking("s", 2, SIDECAR), asking("a", 1)], 3),
-        ([asking("s", 2, SIDECAR), asking("i", 2, INIT), asking("a", 1)], 4),
-        ([asking("i", 2, INIT), asking("s", 2, SIDECAR), asking("a", 1)], 3),
-        ([asking("i", 2, INIT)], 2),
-    ],
-)
-def test_a_pod_wants_what_runs_at_once(containers: list[Container], expected: int) -> None:
-    state = DeviceState({GPU: gpus(0)})
-    assert pod_device_requests(Pod("p", "p", containers=tuple(containers)), state) == {GPU: expected}
 
 
 def test_limits_count_and_unregistered_resources_do_not() -> None:

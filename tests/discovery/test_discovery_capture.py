@@ -8,9 +8,10 @@ from unittest.mock import Mock
 import pytest
 from tests.values import cases
 
+from mooring.documents.machine import UnreadFile
 from mooring.engine.core.errors import InputError
+from mooring.inputs.archive.collect import CollectRequest, collect
 from mooring.inputs.machines.archive import ArchiveTree, archive_bytes, read_archive
-from mooring.inputs.machines.capture import capture_isolation, capture_machine, kept
 from mooring.inputs.machines.tree import (
     FolderTree,
     KubeletProcess,
@@ -19,21 +20,23 @@ from mooring.inputs.machines.tree import (
     still_runs,
 )
 
+ONLINE = {
+    "sys/devices/system/cpu/online": b"0\n",
+    "sys/fs/cgroup/cgroup.controllers": b"",
+    "proc/hwloc-nofile-info": b"",
+}
+
 
 @pytest.mark.parametrize(("text", "expected", "path"), cases(__file__, "kept.yaml", "text", "kept", "path"))
 def test_of_some_files_a_part_is_kept(text: str, expected: str, path: str) -> None:
-    assert kept(path, text.encode()) == expected.encode()
+    assert collect(ArchiveTree("x", {**ONLINE, path: text.encode()}), CollectRequest()).files[path] == expected.encode()
 
 
 def test_files_that_nothing_names_stay_out() -> None:
-    tree = ArchiveTree("x", {"sys/devices/system/cpu/online": b"0\n", "etc/shadow": b"s", "proc/1/environ": b"s",
-                             "sys/devices/system/cpu/cpu0/topology/core_id": b"0\n",
-                             "sys/class/dmi/id/product_uuid": b"s"})  # fmt: skip
-    assert set(capture_machine(tree).files) == {
-        "sys/devices/system/cpu/online",
-        "sys/devices/system/cpu/cpu0/topology/core_id",
-    }
-    assert capture_isolation(tree).files == {}
+    named = {**ONLINE, "sys/devices/system/cpu/cpu0/topology/core_id": b"0\n"}
+    others = dict.fromkeys(("etc/shadow", "proc/1/environ", "sys/class/dmi/id/product_uuid"), b"s")
+    found = collect(ArchiveTree("x", {**named, **others}), CollectRequest())
+    assert set(found.files) == {*named, "mooring-node.json"}
 
 
 def test_a_file_that_is_there_and_cannot_be_read_is_reported() -> None:
@@ -43,10 +46,9 @@ def test_a_file_that_is_there_and_cannot_be_read_is_reported() -> None:
         def data(self, path: str) -> bytes | None:
             return None if path == "proc/meminfo" else super().data(path)
 
-    tree = Unreadable("x", {"proc/meminfo": b"1", "proc/cpuinfo": b"2"})
-    capture = capture_machine(tree)
-    assert capture.unread == {"proc/meminfo": "permission denied"}
-    assert "proc/cpuinfo" in capture.files
+    found = collect(Unreadable("x", {**ONLINE, "proc/meminfo": b"1", "proc/cpuinfo": b"2"}), CollectRequest())
+    assert found.about.unread == [UnreadFile("proc/meminfo", "permission denied")]
+    assert "proc/cpuinfo" in found.files
 
 
 def test_the_kubelet_is_found_by_its_name() -> None:

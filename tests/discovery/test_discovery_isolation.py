@@ -105,21 +105,25 @@ def test_services_start_where_the_files_of_systemd_say(files: dict[str, str], fo
     assert read(files).services == (None if found is None else cpus(found)), name
 
 
-def test_irqbalance_is_told_which_cpus_to_leave_alone() -> None:
-    facts = read(
-        {
-            "etc/default/irqbalance": '#IRQBALANCE_BANNED_CPULIST=0\nIRQBALANCE_BANNED_CPULIST="4-7"\n',
-            "proc/77/comm": "irqbalance\n",
-        }
-    )
-    assert facts.balance is not None
-    assert (facts.balance.running, facts.balance.banned) == (True, cpus("4-7"))
-
-
-def test_an_older_irqbalance_is_told_by_a_mask() -> None:
-    balance = read({"etc/sysconfig/irqbalance": "IRQBALANCE_BANNED_CPUS=000000f0\n"}).balance
-    assert balance is not None
-    assert (balance.running, balance.banned) == (False, cpus("4-7"))
+@pytest.mark.parametrize(
+    ("files", "spared"),
+    [
+        pytest.param({}, "", id="not told"),
+        pytest.param({"proc/cmdline": "isolcpus=2-3 nohz_full=3-4"}, "2-4", id="by the kernel"),
+        pytest.param(
+            {
+                "etc/default/irqbalance": '#IRQBALANCE_BANNED_CPULIST=0\nIRQBALANCE_BANNED_CPULIST="4-7"\n',
+                "proc/cmdline": "isolcpus=2-3",
+            },
+            "4-7",
+            id="by a list",
+        ),
+        pytest.param({"etc/sysconfig/irqbalance": "IRQBALANCE_BANNED_CPUS=000000f0\n"}, "4-7", id="by a mask"),
+    ],
+)
+def test_irqbalance_leaves_cpus_alone_while_it_runs(files: dict[str, str], spared: str) -> None:
+    assert read({**files, "proc/77/comm": "irqbalance\n"}).spared == cpus(spared)
+    assert read(files).spared is None
 
 
 def test_groups_of_version_2_follow_their_parents_and_count_with_processes_only() -> None:

@@ -30,7 +30,7 @@ from mooring.cluster.dra.driver import allocation_for, is_allocated, is_asked_fo
 from mooring.cluster.dra.objects import ClaimableCPUs, PreparedShare
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.topology import discover_topology
-from mooring.engine.extensions.owners import HeldClaim, HeldShare
+from mooring.engine.extensions.owners import HeldClaim
 from mooring.inputs.machines.loader import load_machine
 
 DRIVER, NODE = "cpu.example", "n1"
@@ -380,7 +380,7 @@ def test_pcie_roots_are_a_list() -> None:
     assert row["attributes"]["resource.kubernetes.io/pcieRoot"] == {"strings": ["pci0000:40", "pci0000:50"]}
 
 
-HELD = HeldClaim("u", "s", "c", (HeldShare("r", "numa1", CPUMask(0xF0)), HeldShare("r", "socket0", CPUMask(0x3))))
+HELD = HeldClaim("u", "s", "c", {("numa1", "r"): CPUMask(0xF0), ("socket0", "r"): CPUMask(0x3)})
 
 
 @pytest.mark.parametrize(
@@ -409,7 +409,7 @@ def test_whole_cores_are_offered_in_their_size() -> None:
 
 
 def test_single_cpus_are_offered_while_they_are_free_or_claimed() -> None:
-    held = HeldClaim("u", "s", "c", (HeldShare("r", "cpu3", CPUMask(0b1000)),))
+    held = HeldClaim("u", "s", "c", {("cpu3", "r"): CPUMask(0b1000)})
     rows = offered(devices_of(SMALL, Grouping.CPU), ClaimableCPUs(0b10, last=False, claims=(held,)), whole=True)
     assert [one["name"] for one in rows] == ["cpu1", "cpu3"]
     assert all("capacity" not in one and "allowMultipleAllocations" not in one for one in rows)
@@ -421,7 +421,7 @@ def test_a_device_is_given_whole_while_all_of_its_cpus_are_one_claims_or_free() 
     assert [one["name"] for one in whole] == ["l3-1"]
     assert whole[0]["nodeAllocatableResources"] == {"cpu": {"mapping": {"deviceMultiplier": "8"}}}
     assert {"capacity", "allowMultipleAllocations"}.isdisjoint(whole[0])
-    held = HeldClaim("u", "s", "c", (HeldShare("r", "l3-0", CPUMask(0x0F0F)), HeldShare("r", "l3-1", CPUMask(0x10))))
+    held = HeldClaim("u", "s", "c", {("l3-0", "r"): CPUMask(0x0F0F), ("l3-1", "r"): CPUMask(0x10)})
     room = ClaimableCPUs(0xF0E0, last=False, claims=(held,))
     # A claim has a part of l3-1, from when it was given by capacity.
     assert [one["name"] for one in offered(devices_of(SMALL, Grouping.L3), room, whole=True)] == ["l3-0"]

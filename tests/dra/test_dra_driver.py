@@ -16,7 +16,6 @@ from tests.agent.nri.runtime_side import RuntimeSide
 from tests.agent.whole_agent import Node, start, until
 from tests.e2e.folders import short_folder
 
-from mooring.cluster.dra import driver as driver_module
 from mooring.cluster.dra.cdi import CDISpecs
 from mooring.cluster.dra.devices import Grouping, SlicePublisher
 from mooring.cluster.dra.driver import Driver, Reconciler
@@ -314,7 +313,7 @@ def test_a_claim_is_prepared_once_and_given_back(place: ClaimNode) -> None:
 
 def test_a_call_that_waits_long_for_another_does_nothing(place: ClaimNode, monkeypatch: pytest.MonkeyPatch) -> None:
     place.objects.add("c", result("numa1", 2))
-    monkeypatch.setattr(driver_module, "_WAITING", 0.05)
+    monkeypatch.setattr("mooring.cluster.dra.driver._WAITING", 0.05)
     began, may_go_on, write = Event(), Event(), CDISpecs.write
 
     def slow(*given: Any) -> None:

@@ -23,10 +23,10 @@ from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.decision import Cause, Fault, StartRefusal
 from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node.facts import HintsGiven
-from mooring.engine.topologymanager import merge as topology_merge
 from mooring.engine.topologymanager.facts import HintsMerged
 from mooring.engine.topologymanager.hints import NOT_POSSIBLE, Hints
-from mooring.engine.topologymanager.wide import AnyHints, Demand, Family, SocketRule
+from mooring.engine.topologymanager.merge import is_admitted, merge
+from mooring.engine.topologymanager.wide import AnyHints, Demand, Family
 from mooring.explanations.chapters import MOST_TRIED, opinions_of, preferred_around
 from mooring.explanations.codes import remedy
 from mooring.explanations.lines import story_lines
@@ -40,7 +40,7 @@ POLICIES = ("best-effort", "restricted", "single-numa-node")
 def merges_counted() -> Iterator[list[str]]:
     """Collect the policy of every call of ``mooring.engine.topologymanager.merge.merge``, whoever makes it."""
     calls: list[str] = []
-    wanted = topology_merge.merge.__code__
+    wanted = merge.__code__
 
     def trace(frame: FrameType, event: str, _: object) -> None:
         if event == "call" and frame.f_code is wanted:
@@ -89,14 +89,19 @@ listed = st.builds(
     st.sampled_from([(), (True,)]),
 )
 described = st.builds(
-    lambda need, weights, smallest, barred, sockets: Family(
-        NUMAMask(NODES), (Demand(need, tuple(weights)),), smallest, barred=frozenset(barred), sockets=sockets
+    lambda need, weights, smallest, barred, rule: Family(
+        NUMAMask(NODES),
+        (Demand(need, tuple(weights)),),
+        smallest,
+        barred=frozenset(barred),
+        sockets=rule[0],
+        span=rule[1],
     ),
     st.integers(1, 12),
     st.lists(st.integers(0, 4), min_size=4, max_size=4),
     st.integers(1, 4),
     st.sets(masks, max_size=3),
-    st.sampled_from([None, SocketRule((0b0011, 0b1100), 1), SocketRule((0b0101, 0b1010), 2)]),
+    st.sampled_from([((), 0), ((0b0011, 0b1100), 1), ((0b0101, 0b1010), 2)]),
 )
 
 
@@ -107,11 +112,11 @@ def test_a_provider_suffices_alone_when_a_merge_of_its_hints_alone_is_admitted(n
     [opinion] = opinions_of(
         [HintsGiven("uid", "c", {"example.com/nic": hints})], settings, name, MemoryState("None", {}, {})
     )
-    alone = topology_merge.merge(name, [hints or NOT_POSSIBLE], settings.numa)
-    assert opinion.suffices == alone.admitted
+    alone = merge(name, [hints or NOT_POSSIBLE], settings.numa)
+    assert opinion.suffices == is_admitted(name, alone)
     if opinion.suffices and not opinion.indifferent and name == "restricted":
-        assert alone.hint.mask is not None
-        assert opinion.together & alone.hint.mask == alone.hint.mask
+        assert alone.mask is not None
+        assert opinion.together & alone.mask == alone.mask
 
 
 # A preferred set around a NUMA node is sought among the sizes that can be preferred only.
@@ -126,7 +131,8 @@ def test_no_larger_set_is_preferred(data: st.DataObject, count: int) -> None:
         NUMAMask((1 << count) - 1),
         (Demand(data.draw(st.integers(1, 9)), weights),),
         data.draw(st.integers(1, count)),
-        sockets=SocketRule(sockets, data.draw(st.integers(1, 3))),
+        sockets=sockets,
+        span=data.draw(st.integers(1, 3)),
     )
     for node in range(count):
         every = [

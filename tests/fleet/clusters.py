@@ -2,27 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.devicemanager.state import Device
-from mooring.engine.kubelet.events import Restart
-from mooring.fleet.cluster import (
-    ControllerKind,
-    NodeAction,
-    NodeCluster,
-    NodeEvent,
-    PodArrival,
-    PodDemand,
-    Workload,
-    asked_of,
-    work_of,
-)
-from mooring.fleet.ranking import variants
-from mooring.fleet.scheduler.strategy import Strategy
-from mooring.fleet.trials import FleetTrial
+from mooring.fleet.cluster import NodeCluster, PodArrival, PodDemand, asked_of
 from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.node_groups import NodeGroup
 from mooring.inputs.pods.defaults import PodGates, qos_of
@@ -69,12 +53,3 @@ SIX = asked("6")
 """More than one NUMA node has: the sums of a node take it, and single-numa-node does not."""
 MOST_REMADE = 100
 """Pods that a controller makes anew for one that is refused each time."""
-
-
-def some_trials() -> list[FleetTrial]:
-    """Return a cluster with events and its work, twice, each placed in two ways."""
-    happening = NodeEvent(4.0, "a-0", NodeAction.DRAIN), NodeEvent(9.0, "b", Restart(ALIGNED))
-    nodes = replace(cluster(group("a", 2), group("b", 1, LOOSE, gpus=0)), events=happening)
-    arrivals = [arrival(f"p{n}", asked(str(n % 5 + 1)), n, 20.0, owner="web") for n in range(8)]
-    works = [work_of("w", arrivals, (), [Workload("default/j", ControllerKind.JOB, SIX, 3.0, 2, runs=9.0)])] * 2
-    return variants(nodes, works, [Strategy(), Strategy(extender=True)], [], 1)

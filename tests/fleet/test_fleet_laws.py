@@ -30,7 +30,7 @@ from mooring.fleet.cluster import (
     work_of,
 )
 from mooring.fleet.nodes import Nodes
-from mooring.fleet.scheduler.strategy import NUMAScoring, Scoring, Strategy
+from mooring.fleet.scheduler.strategy import Scoring, Strategy, strategy_of
 from mooring.fleet.simulation import Simulation, answer_of
 from mooring.inputs.pods.pod_relations import PodAffinityTerm, PodRelations, PodSelector, SpreadConstraint
 from mooring.inputs.pods.scheduling_fields import Operator, Requirement, Taint
@@ -58,7 +58,7 @@ SHAPES = (
 )
 STRATEGIES = (
     *(Strategy(scoring, extender) for scoring in Scoring for extender in (False, True)),
-    Strategy(numa=NUMAScoring.FEWEST_NODES),
+    strategy_of("LeastAllocated+numa:LeastNUMANodes"),
     Strategy(agent=True),
 )
 CHANGES: tuple[NodeChange, ...] = (

@@ -11,10 +11,9 @@ from tests.fleet.clusters import arrival, asked, cluster, group
 from mooring.engine.core.errors import InputError
 from mooring.fleet.cluster import PodDemand, PodPhase, Record
 from mooring.fleet.nodes import Nodes
-from mooring.fleet.scheduler.numa import NUMAMatch
+from mooring.fleet.scheduler.numa import NUMAMatch, NUMAScoring
 from mooring.fleet.scheduler.scheduler import Queue, Scheduler, ready_at
 from mooring.fleet.scheduler.strategy import (
-    NUMAScoring,
     Scoring,
     Strategy,
     feasible,

@@ -17,7 +17,7 @@ DOORS = {
     "sys.stdout.write": "cli/output.py",
     "sys.stderr.write": "",
     "StyledText": "cli/terminal.py",
-    "TerminalSegments": "views/console.py answers/show.py",
+    "terminal_segments": "views/console.py answers/show.py",
 }
 """What reaches a terminal, or says that a text may -> the modules that may call it."""
 LAST_NAMES = {door.rpartition(".")[2] for door in DOORS}

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from typing import Any
 
 from mooring.cluster.extender.claims import ClaimView
 from mooring.engine.checkpoint.device_file import HeldDevices, device_record, device_text, without_answers
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import PCIDevice
-from mooring.engine.extensions.device_alignment import dynamic_devices
-from mooring.inputs.archive.claims import reduced_claims
+from mooring.inputs.archive.claims import DeviceFacts, node_devices, reduced_claims
 from mooring.inputs.decoding.documents import documents_in
 from mooring.inputs.decoding.fields import mapping_at
-from mooring.inputs.pods.claims import current_devices, objects_of
+from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.pods.cluster_objects import dynamic_objects
 
 NAME = "input"
 PCI = (PCIDevice("0000:3b:00.0", "030200", "10de", "2330", 1, "pci0000:3a"),)
+MACHINE = replace(parse_compact("sockets=2 cores=4"), pci=PCI)
+
+
+def items_of(content: Any) -> list[dict[str, Any]]:
+    """Return the objects of a list, or the only one."""
+    items = content.get("items", [content]) if isinstance(content, dict) else None
+    return [one for one in items if isinstance(one, dict)] if isinstance(items, list) else []
 
 
 def dynamic(data: bytes) -> object:
@@ -24,15 +32,14 @@ def dynamic(data: bytes) -> object:
     documents = documents_in(data, NAME)
     found = dynamic_objects(documents)
     view = ClaimView()
-    for document in documents:
-        for _, one in objects_of(document.content, ("DeviceClass", "ResourceClaim")):
-            mapping_at(one, "metadata")
-            if one["kind"] == "DeviceClass":
-                view.put_class(one)
-            else:
-                view.put_claim(one)
+    for one in (one for document in documents for one in items_of(document.content)):
+        mapping_at(one, "metadata")
+        if one.get("kind") == "DeviceClass":
+            view.put_class(one)
+        elif one.get("kind") == "ResourceClaim":
+            view.put_claim(one)
     reduced_claims([document.content for document in documents], [], "n")
-    return found, dynamic_devices(current_devices(found[1], "n"), PCI)
+    return found, node_devices(DeviceFacts(claims=found[0], slices=found[1], node="n"), MACHINE, ())
 
 
 def record(data: bytes) -> object:

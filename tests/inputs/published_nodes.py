@@ -16,7 +16,8 @@ from hashlib import sha256
 from random import Random
 from typing import Any
 
-from mooring.cluster.extender.deciding import Decider, PossibleNodes
+from mooring.cluster.extender.deciding import Decider
+from mooring.cluster.extender.possible_nodes import PossibleNodes
 from mooring.engine.checkpoint.checksum import data_checksum
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.devicemanager.state import Device, DeviceState
@@ -25,8 +26,9 @@ from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
 from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.pods.pods import pod_from_object
+from mooring.inputs.pods.scheduling_fields import NodeObject
 from mooring.monitoring.serve.cluster_html import tile
-from mooring.monitoring.serve.cluster_known import ClusterNode, NodeNow
+from mooring.monitoring.serve.cluster_known import NodeNow
 from mooring.published.facts_document import facts_document, facts_of
 from mooring.published.objects import NodeFacts, NodeState, PodKey, state_document, state_of
 from mooring.published.possible_kubelets import NodeKnowledge
@@ -98,7 +100,7 @@ def verdict(data: bytes) -> object:
     leaving = tuple(bound) if sum(data) % 2 else ()
     outlook = _nodes().of(NodeKnowledge(kind, state, bound, leaving, tuple(bound)))
     decider, shape = _decider(), shape_of(asked)
-    tiles = [tile(NodeNow(ClusterNode("n"), view.kubelet, kind, state, (), ())) for view in outlook.views]
+    tiles = [tile(NodeNow(NodeObject("n"), view.kubelet, kind, state, (), ())) for view in outlook.views]
     return decider.verdict(outlook, shape), decider.merit(outlook, shape), tiles
 
 

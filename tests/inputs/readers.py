@@ -23,12 +23,12 @@ from tests.discovery import tool_outputs
 from tests.discovery.test_discovery_pasted import PASTED
 from tests.inputs import agent_handler, archives, cluster_objects, device_objects, published_nodes
 
-from mooring.agent.claims import claim_asked
 from mooring.agent.interrupts.files import InterruptJournal
 from mooring.agent.journal import JournalWriter, read_journal, read_newest
 from mooring.agent.nri.connection import MessageType, frame_reader, message_reader
 from mooring.agent.nri.messages import TTRPCRequestMessage
 from mooring.agent.nri.methods import parse
+from mooring.agent.startup import claim_asked
 from mooring.answers.base.plan import Question, make_plan
 from mooring.answers.base.plan_document import plan_document
 from mooring.answers.doctor.diagnosis import diagnose

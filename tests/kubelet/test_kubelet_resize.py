@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from tests.plans import started_kubelet
 
 from mooring.engine.checkpoint.cpu_file import cpu_state_text
 from mooring.engine.core.bits import NO_CPUS, CPUMask
@@ -35,9 +36,7 @@ def pod(cpus: int) -> Pod:
 
 def shrinking() -> Kubelet:
     """Return a kubelet in the middle of a delay: a pod grew from two to four CPUs and is to have three."""
-    kubelet = start_kubelet(INFO, CONFIG, MOORING, StateTexts())
-    assert isinstance(kubelet, Kubelet)
-    kubelet = kubelet.at(Moment(100 * SECOND, "boot"))
+    kubelet = started_kubelet(INFO, CONFIG, MOORING).at(Moment(100 * SECOND, "boot"))
     kubelet, decision = kubelet.admit(pod(2))
     assert decision.admitted
     kubelet, _ = kubelet.resize(pod(4))
@@ -95,9 +94,7 @@ def test_a_delay_that_was_over_in_between_is_applied_at_the_first_reconciliation
 def test_a_kubelet_without_the_extension_starts_on_the_file_and_keeps_the_cpus() -> None:
     """A node is rolled back in the middle of a delay (KEP-6122, cases 8 and 9)."""
     kubelet = shrinking()
-    old = start_kubelet(INFO, PLAIN, MooringConfig(), kubelet.files)
-    assert isinstance(old, Kubelet)
-    old, readmission = old.readmit([pod(3)])
+    old, readmission = started_kubelet(INFO, PLAIN, MooringConfig(), kubelet.files).readmit([pod(3)])
     assert readmission.decisions[0].admitted
     assert str(readmission.decisions[0].containers["app"].cpus) == "1-4"
     old, answer = old.resize(pod(2))
@@ -105,8 +102,7 @@ def test_a_kubelet_without_the_extension_starts_on_the_file_and_keeps_the_cpus()
     old, _ = old.admit(replace(pod(2), uid="new", name="new"))
     assert not {"preAssignments", "baselines"} & data_of(old.files).keys()
     # And forward again: what the containers have becomes their baseline.
-    new = start_kubelet(INFO, CONFIG, MOORING, old.files)
-    assert isinstance(new, Kubelet)
+    new = started_kubelet(INFO, CONFIG, MOORING, old.files)
     assert new.node.cpu.baselines == new.node.cpu.assignments
 
 

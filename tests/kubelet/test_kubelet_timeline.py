@@ -94,16 +94,6 @@ def test_deferred_resizes_are_tried_by_priority_and_those_that_raise_nothing_fir
     assert results[5]["retried"]["a"]["resize"]["reason"] == "Deferred"
 
 
-def test_a_refused_resize_says_the_kubelets_words_and_leaves_the_files_alone() -> None:
-    results = steps(admit("a", "3"), resize("a", "2"))
-    assert results[1]["resize"]["reason"] == "Infeasible"
-    assert (
-        "Not allowed to reduce container exclusively allocated pool below original" in results[1]["resize"]["message"]
-    )
-    assert results[1]["cpuManagerState"] == results[0]["cpuManagerState"]
-    assert results[1]["containers"] == results[0]["containers"]
-
-
 def test_what_is_not_granted_is_asked_again_after_a_restart() -> None:
     results = steps(admit("a", "3"), resize("a", "9"), {"restart": True}, advance("29s"), advance("1s"))
     assert results[1]["resize"]["reason"] == "Infeasible"
@@ -118,12 +108,6 @@ def test_waiting_resizes_are_tried_after_thirty_seconds_and_then_every_three_min
     assert ["retried" in result for result in results[3:]] == [False, True, False, True, True]
 
 
-def test_a_resize_that_asks_for_what_the_pod_has_clears_the_condition() -> None:
-    results = steps(admit("a", "3"), admit("b", "3"), resize("a", "5"), resize("a", "3"), kubelet=SHARING)
-    assert results[3]["resize"] == {"condition": "", "reason": "", "message": ""}
-    assert not results[3]["accepted"]
-
-
 def test_releases_are_applied_at_ticks_of_the_kubelets_own_period() -> None:
     kubelet = {**PINNED, "cpuManagerReconcilePeriod": "3s"}
     results = steps(
@@ -132,12 +116,6 @@ def test_releases_are_applied_at_ticks_of_the_kubelets_own_period() -> None:
     )  # fmt: skip
     assert [result["sharedPool"] for result in results[2:]] == ["0,5-7", "0,5-7", "0,4-7"]
     assert results[3]["pods"]["a"]["pending"] == {"app": {"cpus": "1-3", "after": "0s"}}
-
-
-def test_removal_drops_what_is_pending() -> None:
-    results = steps(admit("a", "2"), resize("a", "4"), resize("a", "3"), {"remove": "a"}, advance("60s"))
-    assert results[3]["sharedPool"] == results[4]["sharedPool"] == "0-7"
-    assert "preAssignments" not in results[3]["cpuManagerState"]
 
 
 def test_scenarios_without_resizes_have_no_new_fields() -> None:

@@ -12,7 +12,7 @@ from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.machineinfo import Cache, Core, MachineInfo, NUMANode
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.engine.core.release import FeatureGates, resolve_gates
-from mooring.engine.cpumanager.options import ALIGN_BY_SOCKET, OPTION_GROUPS, CPUOptions, parse_options
+from mooring.engine.cpumanager.options import ALIGN_BY_SOCKET, OPTION_GROUPS, parse_options
 from mooring.engine.releases.gates import known_gates
 
 ALPHA = {"CPUManagerPolicyAlphaOptions": True}
@@ -29,7 +29,7 @@ def legal_options() -> list[tuple[str, ...]]:
         tuple(name for name, on in zip(names, flags, strict=True) if on)
         for flags in product([False, True], repeat=len(names))
     ]
-    return [on for on in sets if isinstance(parse_options(dict.fromkeys(on, "true"), gates), CPUOptions)]
+    return [on for on in sets if isinstance(parse_options(dict.fromkeys(on, "true"), gates), tuple)]
 
 
 LEGAL = legal_options()

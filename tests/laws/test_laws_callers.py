@@ -27,7 +27,8 @@ from mooring.answers.capacity.eviction import Subject, replica
 from mooring.answers.compare.answer import judge
 from mooring.answers.compare.trial import SharedKubelet, Trial, is_alike_in_both_scopes, run_trials
 from mooring.answers.compare.variant import Dimension, Variant, option_sets
-from mooring.cluster.extender.deciding import Decider, PossibleNodes
+from mooring.cluster.extender.deciding import Decider
+from mooring.cluster.extender.possible_nodes import PossibleNodes
 from mooring.engine.core.config import PLUGINS
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.admit import shape_of

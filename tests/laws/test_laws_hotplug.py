@@ -16,10 +16,12 @@ from tests.laws.strategies_resizing import (
     roomy_machines,
 )
 
+from mooring.answers.base.plan_document import standing_fields
+from mooring.documents.facts import fact_members
 from mooring.engine.core.bits import NO_CPUS, CPUMask, list_text, members
 from mooring.engine.core.config import ANYWHERE, CPU_HOTPLUG, NEVER, REPLACE, SAME_NODES, MooringConfig
+from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machineinfo import MachineInfo
-from mooring.engine.extensions.offline import broken_sets
 from mooring.engine.node import Node
 from mooring.engine.node.hotplug import CPUsChanged, came_online, remembered, replanned, went_offline
 from mooring.engine.node.resizing import reconcile, resize
@@ -76,7 +78,8 @@ class Story:
             for other, kept in kept_before.items():
                 if other != uid and other in node.active and other in state.displaced:
                     assert not kept & set(members(new)), f"{uid}/{name} is given what {other} gets back"
-        told = {(one.pod, one.container): one.lost for one in broken_sets(node.cpu)}
+        broken = standing_fields(node).get("broken", {})
+        told = {(uid, name): CPUSet.parse(one.lost).mask for uid, sets in broken.items() for name, one in sets.items()}
         assert told == {place: cpus & state.offline for place, cpus in has.items() if cpus & state.offline}
         lost_ones = [lost for pairs in state.displaced.values() for lost in pairs]
         assert len(lost_ones) == len(set(lost_ones))
@@ -151,9 +154,10 @@ class Story:
     def _changes(self, after: Node, change: CPUsChanged) -> None:
         before, self.node = self.node, after
         assert change.offline == after.cpu.offline
-        event(f"broken: {any(not one.replaced_by for one in change.broken)}")
-        event(f"replaced: {any(one.replaced_by for one in change.broken)}")
-        event(f"restored: {any(one.before != one.cpus for one in change.restored)}")
+        facts = [fact_members(one) for one in change.broken]
+        event(f"broken: {any('lost' in one for one in facts)}")
+        event(f"replaced: {any('after' in one for one in facts)}")
+        event(f"restored: {any(one.before != one.after for one in change.restored)}")
         had, has = sets_of(before), sets_of(after)
         assert {place: cpus.bit_count() for place, cpus in had.items()} == {
             place: cpus.bit_count() for place, cpus in has.items()
@@ -164,19 +168,23 @@ class Story:
         assert after.cpu.default.bit_count() == before.cpu.default.bit_count()
         if before.cpu.default & ~before.cpu.offline & ~after.cpu.offline:
             assert after.cpu.default & ~after.cpu.offline, "the shared pool is emptied by stand-ins"
-        for one in change.broken:
-            self._stands_in_rightly(one.pod, one.container, one.replaced_by, one.why)
+        for fact in facts:
+            place = fact["pod"], fact["container"]
+            if "after" in fact:
+                assert has[place] == CPUSet.parse(fact["after"]).mask
+                self._stands_in_rightly(*place, has[place] & ~had[place])
+            else:
+                assert fact["why"]
         for back in change.restored:
-            assert has[back.pod, back.container] == back.cpus
-            assert not back.cpus & after.cpu.offline
+            assert has[back.pod, back.container] == back.after
+            assert not back.after & after.cpu.offline
         self.look(before)
 
-    def _stands_in_rightly(self, uid: str, name: str, stand_ins: int, why: str) -> None:
+    def _stands_in_rightly(self, uid: str, name: str, stand_ins: int) -> None:
         policy = self.node.settings.cpu
         assert policy is not None
-        assert bool(stand_ins) != bool(why)
-        if self.rule == NEVER:
-            assert not stand_ins
+        assert stand_ins
+        assert self.rule != NEVER
         if policy.rules.whole_cores and (uid, "") not in sets_of(self.node):
             assert policy.topology.core_siblings(CPUMask(stand_ins)) == stand_ins
         if self.rule == SAME_NODES and (uid, name) in self.own:
@@ -207,7 +215,6 @@ class Story:
 
     def all_come_back(self) -> None:
         self._changes(*came_online(self.node, self.everything))
-        assert not broken_sets(self.node.cpu)
         assert not self.node.cpu.displaced
         assert not self.node.cpu.offline
         has = sets_of(self.node)

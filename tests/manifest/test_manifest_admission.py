@@ -7,27 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from tests.values import cases, refusal
 
 from mooring.engine.core.machine import Finding
-from mooring.engine.core.pod import ContainerKind, Pod, QoS
+from mooring.engine.core.pod import Pod, QoS
 from mooring.inputs.decoding.documents import documents_in
-from mooring.inputs.decoding.fields import Document
-from mooring.inputs.pods.admission import (
-    INJECTED,
-    INJECTORS,
-    LIMITED,
-    NOTHING_INJECTED,
-    APIServerAdmission,
-    Fragment,
-    fragment_of,
-)
 from mooring.inputs.pods.pod_files import load_pods, pods_of
 
 API = {"name": "api", "resources": {"limits": {"cpu": "4", "memory": "2Gi"}}}
 HELPER = {"name": "helper"}
 SMALL = {"cpu": "500m", "memory": "256Mi"}
-PROXY = {"name": "istio-proxy", "resources": {"requests": {"cpu": "100m"}, "limits": {"cpu": "2", "memory": "1Gi"}}}
+INJECTORS = yaml.safe_load((Path(__file__).parent / "injectors.yaml").read_text(encoding="utf-8"))
 
 
 def pod(*containers: Any, name: Any = "api", spec: Any = None, **metadata: Any) -> dict[str, Any]:
@@ -44,14 +35,10 @@ def of_containers(**fields: Any) -> dict[str, Any]:
     return {"type": "Container", **fields}
 
 
-def documents(*contents: Any) -> list[Document]:
-    return documents_in("\n".join(map(json.dumps, contents)).encode(), "all.json")
-
-
-def read(*contents: Any, inject: Fragment = NOTHING_INJECTED) -> tuple[list[Pod], list[Finding]]:
+def read(*contents: Any) -> tuple[list[Pod], list[Finding]]:
     found: list[Finding] = []
-    given = documents(*contents)
-    return pods_of(given, report=found.append, admission=APIServerAdmission.of(given, inject)), found
+    documents = documents_in("\n".join(map(json.dumps, contents)).encode(), "all.json")
+    return pods_of(documents, report=found.append), found
 
 
 def one(*contents: Any) -> Pod:
@@ -78,7 +65,7 @@ def test_a_limit_range_of_the_same_files_completes_the_containers_that_lack_amou
     assert amounts(found, "api") == ({"cpu": "4", "memory": "2Gi"}, {"cpu": "4", "memory": "2Gi"})
     said = "cpu, memory request for container helper; cpu, memory limit for container helper"
     (finding,) = findings
-    assert (finding.code, finding.subject) == (LIMITED, "shop/api")
+    assert (finding.code, finding.subject) == ("MOOR-541", "shop/api")
     assert finding.message == f"LimitRanger plugin set: {said} (LimitRange shop/defaults)"
 
 
@@ -135,23 +122,23 @@ def test_what_a_limit_range_allows_is_admitted() -> None:
     assert one(limit_range(of_containers(maxLimitRequestRatio={"cpu": "4"})), uneven).qos is QoS.BURSTABLE
 
 
-@pytest.mark.parametrize("injector", INJECTORS, ids=lambda one: one.key)
+@pytest.mark.parametrize("injector", INJECTORS, ids=lambda one: one["key"])
 @pytest.mark.parametrize("where", ["labels", "annotations"])
-def test_a_marked_pod_is_named_with_what_is_added(injector: Any, where: str) -> None:
-    key = injector.key.replace("*", "java")
+def test_a_marked_pod_is_named_with_what_is_added(injector: dict[str, Any], where: str) -> None:
+    key, adds = injector["key"], injector["adds"]
     (warning,) = warnings(pod(API, **{where: {key: "true"}}))
-    assert warning.startswith(f"{injector.vendor} will add container {injector.adds[0]} ({key}: true): ")
+    assert warning.startswith(f"{injector['vendor']} will add container {adds[0]} ({key}: true): ")
     assert warnings(pod(API, **{where: {key: "false"}})) == []
-    assert warnings(pod(API, {"name": injector.adds[-1]}, **{where: {key: "true"}})) == []
+    assert warnings(pod(API, {"name": adds[-1]}, **{where: {key: "true"}})) == []
     assert warnings({**pod(API, **{where: {key: "true"}}), "status": {"phase": "Running"}}) == []
 
 
-@pytest.mark.parametrize("injector", [one for one in INJECTORS if one.of_namespace], ids=lambda one: one.key)
-def test_a_namespace_marks_its_pods(injector: Any) -> None:
-    key = injector.key.replace("*", "java")
+@pytest.mark.parametrize("injector", INJECTORS, ids=lambda one: one["key"])
+def test_a_namespace_marks_its_pods(injector: dict[str, Any]) -> None:
+    key = injector["key"]
     marked = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "labels": {key: "enabled"}}}
-    (warning,) = warnings(marked, pod(API))
-    assert f"({key}: enabled of namespace shop)" in warning
+    told = [f"({key}: enabled of namespace shop)" in warning for warning in warnings(marked, pod(API))]
+    assert told == ([True] if "ofNamespace" in injector else [])
     assert warnings(marked, pod(API, namespace="other")) == []
     assert warnings(marked, pod(API, spec={"hostNetwork": True})) == []
 
@@ -167,42 +154,6 @@ def test_pods_alike_are_one_warning() -> None:
     labels = {"sidecar.istio.io/inject": "true"}
     _, findings = read(*(pod(API, name=name, labels=labels) for name in ("a", "b", "c")))
     assert [finding.subject for finding in findings] == ["shop/a and 2 more"]
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        PROXY,
-        [PROXY],
-        {"containers": [PROXY]},
-        {"spec": {"containers": [PROXY]}},
-        {"template": {"spec": {"containers": [PROXY]}}},
-        pod(PROXY),
-    ],
-)
-def test_injected_containers_are_added_to_marked_pods(content: Any) -> None:
-    inject = fragment_of(documents(content))
-    marked, plain = pod(API, name="a", labels={"istio.io/rev": "canary"}), pod(API, name="b")
-    pods, findings = read(marked, plain, inject=inject)
-    assert [[container.name for container in found.containers] for found in pods] == [["api", "istio-proxy"], ["api"]]
-    assert [found.qos for found in pods] == [QoS.BURSTABLE, QoS.GUARANTEED]
-    (finding,) = findings
-    assert (finding.severity, finding.code, finding.subject) == ("info", INJECTED, "shop/a")
-
-
-def test_an_injected_sidecar_starts_first_and_a_limit_range_completes_it() -> None:
-    inject = fragment_of(documents({"name": "istio-proxy", "restartPolicy": "Always"}))
-    marked = pod(API, labels={"istio.io/rev": "x"}, spec={"initContainers": [{"name": "probe"}]})
-    (found,), _ = read(limit_range(of_containers(default=SMALL)), marked, inject=inject)
-    kinds = [(container.name, container.kind) for container in found.containers]
-    assert kinds[:2] == [("istio-proxy", ContainerKind.SIDECAR), ("probe", ContainerKind.INIT)]
-    assert found.qos is QoS.GUARANTEED
-
-
-def test_what_cannot_be_injected_is_said() -> None:
-    _, findings = read(pod(API), inject=fragment_of(documents(PROXY)))
-    assert [finding.message for finding in findings] == ["has no effect: no new pod is marked for an injector"]
-    assert "all.json: --inject: has no container" in refusal(fragment_of, documents({"resources": {}}))
 
 
 NET = "k8s.v1.cni.cncf.io/networks"

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from tests.values import refusal
 
 from mooring.agent.journal import pod_of_text, text_of_pod
-from mooring.engine.core.config import DEVICE_ALIGNMENT, MIXED_CPUS
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
-from mooring.inputs.archive.reduction import reduced_pods
 from mooring.inputs.decoding.fields import Document
 from mooring.inputs.pods.defaults import DELAY_GATE, PodGates
 from mooring.inputs.pods.pod_files import pods_of
 from mooring.inputs.pods.pods import pod_from_object
 
 PLAIN = PodGates()
-ON = PodGates.of({DELAY_GATE: True}, {"scale-down-delay"})
-GATE_OFF = PodGates.of({}, {"scale-down-delay"})
-MIXED, ALIGNED = (PodGates.of({}, [extension]) for extension in (MIXED_CPUS, DEVICE_ALIGNMENT))
-FIELD, DELAY = "scaleDownGracePeriodSeconds", "mooring/scale-down-grace-period-seconds"
-SEVEN = {DELAY: "7"}
+GATES = {
+    "": PLAIN,
+    "on": PodGates.of({DELAY_GATE: True}, {"scale-down-delay"}),
+    "all": PodGates.of({"AllAlpha": True}, {"scale-down-delay"}),
+    "off": PodGates.of({}, {"scale-down-delay"}),
+}
 CLAIMS = [{"name": "cpus", "resourceClaimName": "fast"}, {"name": "own", "resourceClaimTemplateName": "each"}]
 MADE = {"resourceClaimStatuses": [{"name": "own", "resourceClaimName": "web-own-x1"}, {"name": "gone"}]}
-TWICE = [{"name": name, "resourceClaimName": "fast"} for name in ("one", "two")]
+
+
+def table(name: str) -> Any:
+    return yaml.safe_load((Path(__file__).parent / name).read_text(encoding="utf-8"))
 
 
 def pod(
@@ -40,85 +44,28 @@ def read(content: dict[str, Any], gates: PodGates = PLAIN) -> Pod:
     return pod_from_object(content, source="f.yaml", gates=gates)
 
 
-@pytest.mark.parametrize(
-    ("content", "gates", "member", "value"),
-    [
-        (pod({FIELD: 5}), ON, "scale_down_grace", 5),
-        (pod({FIELD: 0}), ON, "scale_down_grace", 0),
-        (pod({FIELD: 5}), PodGates.of({"AllAlpha": True}, {"scale-down-delay"}), "scale_down_grace", 5),
-        (pod({FIELD: 5}, {}, {"qosClass": "Guaranteed"}), GATE_OFF, "scale_down_grace", 5),
-        (pod(), ON, "scale_down_grace", None),
-        (pod({FIELD: "no number"}), PLAIN, "scale_down_grace", None),
-        (pod({}, SEVEN), ON, "scale_down_grace", 7),
-        (pod({FIELD: 3}, SEVEN), ON, "scale_down_grace", 3),
-        (pod({}, SEVEN), GATE_OFF, "scale_down_grace", 7),
-        (pod({}, {DELAY: "x"}), PLAIN, "scale_down_grace", None),
-        (pod(), PLAIN, "priority", 0),
-        (pod({"priority": 1000}), PLAIN, "priority", 1000),
-        (pod({"priority": -5}), PLAIN, "priority", -5),
-        (pod({"priorityClassName": "system-cluster-critical"}), PLAIN, "priority", 2_000_000_000),
-        (pod({"priorityClassName": "system-node-critical"}), PLAIN, "priority", 2_000_001_000),
-        (pod({"priorityClassName": "mine"}), PLAIN, "priority", 0),
-        (pod({"priorityClassName": "mine", "priority": 7}), PLAIN, "priority", 7),
-        (pod({"resourceClaims": CLAIMS}), PLAIN, "claims", ("fast",)),
-        (pod({"resourceClaims": CLAIMS}, {}, MADE), PLAIN, "claims", ("fast", "web-own-x1")),
-        (pod({"resourceClaims": TWICE}), PLAIN, "claims", ("fast",)),
-        (pod(), PLAIN, "claims", ()),
-        (pod({"resourceClaims": None}), PLAIN, "claims", ()),
-        (pod({}, {"mooring/mixed-cpus": "true"}), MIXED, "annotations", {"mooring/mixed-cpus": "true"}),
-        (pod({}, {"mooring/mixed-cpus": "1"}), PLAIN, "name", "web"),
-        (pod({}, {"mooring/device-alignment": "gpus=x"}), PLAIN, "name", "web"),
-        (pod({}, {"mooring/device-alignment": "gpus=require"}), ALIGNED, "name", "web"),
-    ],
-)
-def test_a_field_is_read_and_what_no_extension_knows_is_passed_over(
-    content: dict[str, Any], gates: PodGates, member: str, value: Any
-) -> None:
-    assert getattr(read(content, gates), member) == value
+def gates_of(case: dict[str, Any]) -> PodGates:
+    return GATES.get(case.get("kubelet", "")) or PodGates.of({}, [case["kubelet"]])
 
 
-@pytest.mark.parametrize(
-    ("content", "gates", "message"),
-    [
-        *((pod({FIELD: value}), ON, f"spec.{FIELD}: ") for value in (-1, 11, 2**40, "5", True, 2.5)),
-        *((pod({}, {DELAY: text}), ON, "metadata.annotations.") for text in ("", "11", "-1", "5s", "1.5", "٣")),
-        (pod({FIELD: 5}), GATE_OFF, f"spec.{FIELD}: is forbidden while the feature gate {DELAY_GATE} is off"),
-        (pod({"priority": "high"}), PLAIN, "spec.priority: "),
-        (pod({"resourceClaims": "fast"}), PLAIN, "spec.resourceClaims: "),
-        (
-            pod({"resourceClaims": [{"name": "one", "resourceClaimName": 7}]}),
-            PLAIN,
-            "spec.resourceClaims[0].resourceClaimName: ",
-        ),
-        (
-            pod({}, {"mooring/mixed-cpus": "1"}),
-            MIXED,
-            'metadata.annotations.mooring/mixed-cpus: \'1\' is neither true nor false; write "true" or "false"',
-        ),
-        (
-            pod({}, {"mooring/mixed-cpus.ap": "true"}),
-            MIXED,
-            "metadata.annotations.mooring/mixed-cpus.ap: there is no such container; did you mean app?",
-        ),
-        (
-            pod({}, {"mooring/device-alignment": "gpus=x"}),
-            ALIGNED,
-            "metadata.annotations.mooring/device-alignment: 'x' is not an al",
-        ),
-    ],
-)
-def test_what_a_field_cannot_say_is_refused(content: dict[str, Any], gates: PodGates, message: str) -> None:
-    assert refusal(read, content, gates).startswith(f"f.yaml: {message}")
+def pod_of(case: dict[str, Any]) -> dict[str, Any]:
+    return pod(case.get("spec"), case.get("annotations"), case.get("status"))
 
 
-def test_a_journal_keeps_claims_and_an_archive_delay_and_priority() -> None:
+@pytest.mark.parametrize("case", table("fields-read.yaml"), ids=lambda case: str(case["name"]))
+def test_a_field_is_read_and_what_no_extension_knows_is_passed_over(case: dict[str, Any]) -> None:
+    found = getattr(read(pod_of(case), gates_of(case)), case["member"])
+    assert (list(found) if isinstance(found, tuple) else found) == case["value"]
+
+
+@pytest.mark.parametrize("case", table("fields-refused.yaml"), ids=lambda case: str(case["says"]))
+def test_what_a_field_cannot_say_is_refused(case: dict[str, Any]) -> None:
+    assert refusal(read, pod_of(case), gates_of(case)).startswith(f"f.yaml: {case['says']}")
+
+
+def test_a_journal_keeps_claims() -> None:
     claiming = read(pod({"resourceClaims": CLAIMS}, {}, MADE))
     assert pod_of_text(text_of_pod(claiming)) == claiming
-    given = pod({"priorityClassName": "system-node-critical", FIELD: 3}, {**SEVEN, "other": "x"})
-    (reduced,) = reduced_pods([given])
-    kept, whole = (read(content, ON) for content in (reduced, given))
-    assert (kept.scale_down_grace, kept.priority) == (whole.scale_down_grace, whole.priority)
-    assert reduced["metadata"]["annotations"] == SEVEN
 
 
 TWO, FOUR = {"cpu": "2", "memory": "1Gi"}, {"cpu": "4", "memory": "2Gi"}

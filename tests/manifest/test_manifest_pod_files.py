@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.values import cases
 from tests.values import refusal as refused
 
 from mooring.engine.core.machine import Finding
@@ -15,7 +16,6 @@ from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_files import load_pods
 
 SPEC: dict[str, Any] = {"containers": [{"name": "c", "resources": {"limits": {"cpu": 1, "memory": "1Gi"}}}]}
-ABOVE = [{"name": "c", "resources": {"requests": {"cpu": 1}, "limits": {"cpu": 4}}}]
 TEMPLATE = {"metadata": {"labels": {"app": "web"}, "annotations": {"a": "b"}, "name": "ignored"}, "spec": SPEC}
 
 
@@ -160,57 +160,7 @@ def test_gates_are_those_of_the_caller(tmp_path: Path) -> None:
     assert [entry.qos for entry in load_pods([file], gates=PodGates(defaulting_fix=False))] == [QoS.BURSTABLE]
 
 
-@pytest.mark.parametrize(
-    ("contents", "message"),
-    [
-        ([pod("x"), pod("x")], "f.json:2: the pod default/x has the uid default_x, as has a pod in f.json; rename one"),
-        (
-            [{"kind": "List", "items": [pod("x"), pod("y"), pod("x")]}],
-            "f.json: items[2]: the pod default/x has the uid default_x, as has a pod in f.json: items[0]; rename",
-        ),
-        ([[pod("x")]], "f.json: must be a mapping, not a list"),
-        ([5], "f.json: must be a mapping, not a number"),
-        ([{"a": 1}], "f.json: kind: must not be empty; write kind: Pod or the kind of a workload"),
-        ([{"kind": 5}], "f.json:1:2: kind: must be a string, not a number"),
-        ([{"kind": "List", "items": {}}], "f.json:1:18: items: must be a list, not a mapping"),
-        ([{"kind": "List", "items": [7]}], "f.json:1:28: items[0]: must be a mapping, not a number"),
-        ([{"kind": "List", "items": [pod("")]}], "f.json:1:77: items[0].metadata.name: must not be empty"),
-        ([workload("Deployment", "apps/v1", replicas=-1)], "f.json:1:326: spec.replicas: must not be negative"),
-        (
-            [workload("Deployment", "apps/v1", replicas="3")],
-            "f.json:1:326: spec.replicas: must be a whole number, not a string",
-        ),
-        (
-            [workload("Deployment", "apps/v1", template=None)],
-            "f.json:1:131: spec.template: must be a mapping, not nothing",
-        ),
-        (
-            [workload("Deployment", "apps/v1", template={"spec": {"containers": []}})],
-            "f.json:1:153: spec.template.spec.containers: must not be empty",
-        ),
-        (
-            [{**pod("x"), "spec": {**SPEC, "resources": {"limits": {"cpu": "500m"}}}}],
-            "f.json:1:158: spec.resources.requests.cpu: the request of 1 is above the limit of 500m",
-        ),
-        (
-            [{**pod("x"), "spec": {**SPEC, "resources": {"requests": {"cpu": "500m"}, "limits": {"cpu": 2}}}}],
-            "f.json:1:185: spec.resources.requests.cpu: 500m is less than the containers' requests of 1",
-        ),
-        (
-            [
-                {
-                    **pod("x"),
-                    "spec": {**SPEC, "resources": {"requests": {"cpu": 1}, "limits": {"cpu": 1, "memory": "1Mi"}}},
-                }
-            ],
-            "the request of 1Gi is above the limit of 1Mi",
-        ),
-        (
-            [{**pod("x"), "spec": {"containers": ABOVE, "resources": {"limits": {"cpu": 2}}}}],
-            "spec.resources.limits.cpu: 2 is less than the limit of container c, 4",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("contents", "message"), cases(__file__, "refused-pod-files.yaml", "contents", "says"))
 def test_unusable_pods_are_refused_with_their_place(tmp_path: Path, contents: list[Any], message: str) -> None:
     assert message in refusal(tmp_path, *contents)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,63 +21,19 @@ from tests.memorymanager.small_memory import (
     pod,
     reserved,
     served,
-    served_one,
     static,
 )
 
-import mooring.engine.memorymanager.static as engine
 from mooring.engine.core.decision import AllocationError
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.pod import Container
 from mooring.engine.memorymanager.facts import MemoryAssigned, MemoryReleased
-from mooring.engine.memorymanager.policy import MemoryPolicy
 from mooring.engine.memorymanager.start import start
 from mooring.engine.memorymanager.state import MemoryState, NUMANodeState, ReusableMemory, charge, release
 from mooring.engine.memorymanager.static import allocate, remove
 from mooring.engine.topologymanager.hints import Hint
 
 TWO = static(empty_nodes(8, 8))
-
-
-def refused(policy: MemoryPolicy, state: MemoryState, asked: Container, hint: Hint) -> str:
-    answer = allocate(policy, state, ReusableMemory(), pod(asked), asked, hint)
-    assert isinstance(answer, AllocationError)
-    assert answer.reason == ""
-    return answer.message
-
-
-def test_an_empty_list_of_blocks_counts_as_blocks() -> None:
-    state = replace(fresh(TWO), assignments={"pod": {"c": ()}})
-    again, _ = served(TWO, pod(container("c", 5)), on(0), state=state)
-    assert again is state
-
-
-def test_a_request_of_zero_is_written_down_and_counts() -> None:
-    state, _ = served(TWO, pod(container("c", 0)), on(1))
-    assert state.assignments == {"pod": {"c": (block([1], 0),)}}
-    assert (reserved(state), counts(state)) == ([0, 0], [0, 1])
-
-
-def test_huge_pages_without_memory_have_no_default() -> None:
-    """A default is looked for among the hints for memory (v1.33, memorymanager policy_static.go, getDefaultHint)."""
-    policy = static(empty_nodes(8, 8, M2=(4, 4)))
-    asked = container("c", None, M2=2)
-    assert refused(policy, fresh(policy), asked, Hint(None, preferred=True)) == engine.NO_PREFERRED_DEFAULT
-    with pytest.raises(KubeletCrashError, match="requests huge pages and no memory"):
-        served(policy, pod(asked), ANYWHERE)
-    state, _ = served(policy, pod(asked), on(1))
-    assert state.assignments["pod"]["c"] == (block([1], 2, HUGE),)
-    assert refused(policy, fresh(policy), container("c", None, M2=5), on(1)) == engine.NO_EXTENSION
-    assert refused(policy, fresh(policy), container("c", None, M2=9), ANYWHERE) == engine.NO_DEFAULT
-
-
-def test_an_extension_looks_at_the_hints_for_memory_only() -> None:
-    policy = static(empty_nodes(8, 8, M2=(4, 4)))
-    pages = container("c", None, M2=6)
-    assert refused(policy, fresh(policy), pages, on(0, preferred=False)) == engine.NO_EXTENSION
-    both = container("c", 1, M2=6)
-    state, _ = served(policy, pod(both), on(0, preferred=False))
-    assert set(state.assignments["pod"]["c"]) == {block([0, 1], 1), block([0, 1], 6, HUGE)}
 
 
 def test_a_type_that_a_node_of_the_affinity_does_not_list_crashes_the_kubelet() -> None:
@@ -94,13 +48,6 @@ def test_a_type_that_a_node_of_the_affinity_does_not_list_crashes_the_kubelet() 
 
 
 # Init containers.
-
-
-def test_blocks_of_later_init_containers_are_not_shrunk() -> None:
-    whole = pod(container("i", 3, INIT), container("j", 2, INIT), container("a", 4))
-    state = replace(fresh(TWO), assignments={"pod": {"j": (block([0], 2),)}})
-    state = served_one(TWO, state, whole, "i", on(0))
-    assert state.assignments["pod"] == {"j": (block([0], 2),), "i": (block([0], 3),)}
 
 
 def test_what_is_left_counts_for_hints_and_so_leads_to_an_extension_to_the_same_node() -> None:
@@ -124,13 +71,6 @@ def test_removal_gives_back_and_forgets_the_pod_with_its_last_container() -> Non
     assert remove(TWO, state, "pod", "b") == fresh(TWO)
     assert remove(TWO, state, "pod", "a") is state
     assert remove(TWO, state, "nobody", "a") is state
-
-
-def test_release_goes_node_by_node_in_the_order_of_the_block() -> None:
-    nodes = charge(charge(empty_nodes(8, 8), (0, 1), "memory", 12), (0, 1), "memory", 1)
-    assert [node.memory["memory"].reserved for node in nodes.values()] == [8, 5]
-    left = release(nodes, (block([1, 0], 7),))
-    assert [node.memory["memory"].reserved for node in left.values()] == [6, 0]
 
 
 @given(
@@ -176,13 +116,6 @@ def test_the_init_containers_assignment_ends_with_it_and_the_group_stays() -> No
     for name in ("a", "z"):
         state = remove(policy, state, "pod", name)
     assert state == fresh(policy)
-
-
-def test_a_set_beside_the_init_containers_takes_nothing_over() -> None:
-    policy = static(empty_nodes(8, 8), FIXED)
-    state, _ = served(policy, pod(container("i", 6, INIT), container("a", 4)), on(0), on(1))
-    assert state.assignments["pod"] == {"i": (block([0], 6),), "a": (block([1], 4),)}
-    assert reserved(state) == [6, 4]
 
 
 def test_what_several_init_containers_leave_inside_adds_up() -> None:

@@ -243,12 +243,6 @@ def test_a_type_that_some_node_does_not_list_crashes_the_kubelet(memory: tuple[i
     assert calculate_hints(nodes, {"memory": 1}) is not None
 
 
-def test_sixty_four_nodes_are_described() -> None:
-    hints = calculate_hints(empty_nodes(*([8] * 64)), {"memory": 20})
-    assert isinstance(hints, Family)
-    assert (hints.smallest, hints.narrowest(), hints.best_around(1 << 63)) == (3, 3, 1 << 63 | 0b11)
-
-
 POLICY = static(empty_nodes(20, 20, M2=(9, 9)))
 SANE = static(POLICY.default_nodes, "memory-nil-hints")
 ON_ZERO, ON_ONE, ON_BOTH = (Hints(preferred=(NUMAMask(mask),)) for mask in (0b01, 0b10, 0b11))
@@ -276,11 +270,6 @@ def test_blocks_that_do_not_fit_are_no_opinion_in_the_kubelet_and_impossible_oth
     assert of_container(SANE, whole, held) == {"memory": IMPOSSIBLE}
 
 
-def test_the_highest_node_with_room_in_the_masks_is_63() -> None:
-    held = holding(c=(block([63], 5),))
-    assert of_container(POLICY, pod(container("c", 5)), held) == {"memory": Hints((NUMAMask(1 << 63),))}
-
-
 @pytest.mark.parametrize("node", [-1, 64, 10**12])
 def test_a_node_without_room_in_the_masks_is_no_opinion(node: int) -> None:
     assert of_container(POLICY, pod(container("c", 5)), holding(c=(block([node], 5),))) is None
@@ -288,12 +277,6 @@ def test_a_node_without_room_in_the_masks_is_no_opinion(node: int) -> None:
 
 def test_a_block_without_nodes_is_a_hint_that_meets_no_other() -> None:
     assert of_container(POLICY, pod(container("c", 5)), holding(c=(block([], 5),))) == {"memory": Hints((NUMAMask(0),))}
-
-
-def test_two_blocks_of_one_type_leave_nothing_possible_for_the_other() -> None:
-    whole = pod(container("c", 5, M2=2))
-    held = holding(c=(block([0], 5), block([1], 5)))
-    assert of_container(POLICY, whole, held) == {"memory": Hints((NUMAMask(0b01), NUMAMask(0b10))), HUGE: IMPOSSIBLE}
 
 
 def test_an_init_container_that_was_taken_over_from_still_fits() -> None:
@@ -306,14 +289,6 @@ def test_an_init_container_that_was_taken_over_from_still_fits() -> None:
     both = pod(container("c", 5, INIT, M2=2))
     mixed = holding(c=(block([0], 4), block([0], 3, HUGE)))
     assert of_container(SANE, both, mixed) == {"memory": IMPOSSIBLE, HUGE: IMPOSSIBLE}
-
-
-def test_in_pod_scope_the_kubelet_looks_at_the_first_holder_only() -> None:
-    whole = pod(container("a", 5), container("b", 7))
-    assert of_pod(POLICY, whole, holding(a=(block([0], 5),), b=(block([0], 7),))) is None
-    assert of_pod(POLICY, whole, holding(a=(block([0], 12),), b=(block([1], 99),))) == {"memory": ON_ZERO}
-    assert of_pod(POLICY, whole, holding(b=(block([1], 12),))) == {"memory": ON_ONE}
-    assert of_pod(POLICY, whole, holding(a=())) is None
 
 
 def test_in_pod_scope_every_container_is_held_against_itself_when_the_defect_is_fixed() -> None:

@@ -12,7 +12,6 @@ from tests.memorymanager.small_memory import (
     BOTH,
     HUGE,
     INIT,
-    SIDECAR,
     block,
     container,
     empty_nodes,
@@ -31,16 +30,12 @@ from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.config import ReservedMemory
 from mooring.engine.core.decision import AllocationError
 from mooring.engine.core.machineinfo import MachineInfo, NUMANode
-from mooring.engine.core.pod import Container, ContainerKind, Pod, PodLevelGates
+from mooring.engine.core.pod import Container, ContainerKind, Pod
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.memorymanager.facts import MemoryHintsAsked, MemoryPinningFailed, MemoryPinningRequested
 from mooring.engine.memorymanager.policy import (
-    NOT_INT64,
     MemoryPolicy,
-    container_requests,
     default_machine_state,
-    hugepages_type,
-    pod_requests,
     reserved_table,
     wrapped_nodes,
 )
@@ -74,12 +69,6 @@ NO_SHARED = (
 )
 
 
-def test_a_container_with_requests_of_other_types_only_shares_nothing() -> None:
-    # "No requests" is asked of the container, not of the type: b takes no huge pages and counts as no sharer.
-    whole = pod_level(container("a", 4, M2=6), container("b", 2), memory=10, M2=6)
-    assert "pod" in served_whole(POLICY, whole).pods
-
-
 # The partition.
 
 
@@ -94,11 +83,6 @@ def test_observers_are_told_of_the_whole_pod_and_why_it_failed() -> None:
     (fact,) = facts
     assert isinstance(fact, MemoryHintsAsked)
     assert (fact.pod, fact.container, fact.requests, {"memory": fact.hints}) == ("pod", "", {"memory": 5}, hints)
-
-
-def test_amounts_of_zero_are_not_written_down() -> None:
-    whole = pod_level(container("a", 10, M2=3), container("c", 1, M2=0), memory=11, M2=3)
-    assert served_whole(POLICY, whole).assignments["pod"]["c"] == (block([0], 1),)
 
 
 # Restart.
@@ -186,26 +170,6 @@ def test_in_container_scope_a_pod_with_blocks_of_its_own_is_not_charged_again() 
     assert start(POLICY, again) == DIFFERENT
 
 
-OFF = PodLevelGates()
-
-
-@pytest.mark.parametrize("text", ["0.5", "100m", "1e30", "9223372036854775808"])
-def test_what_is_no_whole_number_of_64_bits_is_an_error(text: str) -> None:
-    asked = container("c", text)
-    assert container_requests(pod(asked), asked, OFF) == NOT_INT64
-    assert pod_requests(pod(asked), OFF) == NOT_INT64
-
-
-def test_a_container_of_a_managed_pod_asks_only_when_requests_equal_limits() -> None:
-    own, shared = container("own", 4), replace(container("shared", 3), limits={})
-    whole = pod_level(own, shared, memory=10)
-    assert container_requests(whole, own, BOTH) == {"memory": 4}
-    assert container_requests(whole, shared, BOTH) == {}
-    assert container_requests(whole, shared, OFF) == {"memory": 3}
-    no_cpu = container("no cpu", 4, cpu=0)
-    assert container_requests(pod_level(no_cpu, memory=10), no_cpu, BOTH) == {}
-
-
 def machine(*nodes: NUMANode) -> MachineInfo:
     return MachineInfo(1, 1, sum(node.memory for node in nodes), nodes)
 
@@ -217,18 +181,6 @@ def test_reservations_above_a_nodes_memory_wrap_around_and_are_named() -> None:
     assert state[0].memory["memory"].allocatable == state[0].memory["memory"].free == 2**64 - 1
     assert (state[0].memory["memory"].total, state[0].memory["memory"].system_reserved) == (1024, 1025)
     assert wrapped_nodes(state) == (0,)
-
-
-def test_sums_of_a_pods_requests_wrap_around() -> None:
-    whole = pod(container("s", "9E", SIDECAR), container("a", "9E"), container("b", "9E"))
-    assert pod_requests(whole, OFF) == {"memory": 27 * 10**18 - 2**64}
-
-
-@pytest.mark.parametrize(
-    ("kib", "name"), [(4, "hugepages-4Ki"), (64, "hugepages-64Ki"), (2048, HUGE), (16777216, "hugepages-16Gi")]
-)
-def test_pools_are_named_by_page_size_in_binary_units(kib: int, name: str) -> None:
-    assert hugepages_type(kib) == name
 
 
 def reserve(*entries: ReservedMemory, node: str = "100", fixed: frozenset[str] = frozenset()) -> object:

@@ -12,25 +12,18 @@ from hypothesis import strategies as st
 from tests.memorymanager.small_memory import (
     BOTH,
     HUGE,
-    INIT,
     block,
-    container,
     empty_nodes,
     fresh,
-    on,
-    pod,
-    reserved,
-    served_one,
     static,
 )
 
-import mooring.engine.memorymanager.hints as policy_hints
 import mooring.engine.memorymanager.start as replay
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.release import ReleaseRules
 from mooring.engine.memorymanager.facts import StartLeftToChance
 from mooring.engine.memorymanager.start import DIFFERENT, Containers, start
-from mooring.engine.memorymanager.state import Block, MemoryState, NUMANodeState, ReusableMemory, charge, release
+from mooring.engine.memorymanager.state import Block, MemoryState, NUMANodeState, charge, release
 from mooring.engine.memorymanager.static import remove
 
 Assignments = Mapping[str, Mapping[str, tuple[Block, ...]]]
@@ -60,12 +53,6 @@ def test_blocks_of_a_whole_pod_count_instead_of_its_containers_and_have_no_conta
     assert start(policy, bad) == (
         "[memorymanager] (pod: pod, container: ) the memory assignment uses the NUMA that does not exist"
     )
-
-
-def test_blocks_of_a_pod_without_container_entries_are_not_looked_at() -> None:
-    policy = static(empty_nodes(8, 8), gates=BOTH)
-    state = replace(fresh(policy), pods={"pod": (block([9], 6),)})
-    assert start(policy, state) is state
 
 
 RIGHT = static(empty_nodes(8, 8, M2=(4, 4)))
@@ -102,18 +89,6 @@ def moved(node: int, resource: str, **fields: int) -> MemoryState:
 )
 def test_every_difference_is_refused(state: MemoryState) -> None:
     assert start(RIGHT, state) == DIFFERENT
-
-
-def test_inside_a_group_only_sums_and_sets_count() -> None:
-    nodes = {**STATE.nodes}
-    for node, shift in ((0, -2), (1, 2)):
-        memory = nodes[node].memory
-        table = memory["memory"]
-        table = replace(table, reserved=table.reserved + shift, free=table.free - shift)
-        nodes[node] = replace(nodes[node], memory={**memory, "memory": table}, cells=nodes[node].cells[::-1])
-    state = replace(STATE, nodes=nodes)
-    assert state != STATE
-    assert start(RIGHT, state) is state
 
 
 def test_a_group_whose_nodes_list_different_types_crashes_the_kubelet() -> None:
@@ -160,13 +135,6 @@ def test_nodes_are_charged_in_the_order_of_the_list() -> None:
     assert [node.memory["memory"].reserved for node in ascending.values()] == [8, 2]
 
 
-def test_a_block_on_no_node_is_charged_nowhere() -> None:
-    policy = static(empty_nodes(8, 8))
-    state = replace(fresh(policy), assignments={"pod": {"c": (block([], 5, "nonsense"),)}})
-    assert start(policy, state) is state
-    assert remove(policy, state, "pod", "c") == fresh(policy)
-
-
 @pytest.mark.parametrize(
     ("held", "words"),
     [
@@ -193,22 +161,6 @@ def test_an_unknown_type_of_which_nothing_is_left_to_give_back_is_not_looked_up(
     assert (left.nodes[0].assignments, left.nodes[0].memory["memory"].reserved) == (0, 3)
 
 
-def test_an_empty_entry_of_a_pod_stands_for_the_blocks_of_its_containers() -> None:
-    # They were never charged, so nothing of them is given back or left to later containers.
-    wild = (block([9], 4, "nonsense"),)
-    entries = {"pod": {"i": wild, "c": wild}}
-    policy = static(empty_nodes(8, 8), "pod-restart", "exact-mask-reuse", gates=BOTH)
-    state = replace(fresh(policy), assignments=entries, pods={"pod": ()})
-    assert start(policy, state) is state
-    assert remove(policy, remove(policy, state, "pod", "i"), "pod", "c") == fresh(policy)
-    whole = pod(container("i", 3, INIT), container("d", 3))
-    free = policy_hints.container_hints(policy, fresh(policy), ReusableMemory(), whole, whole.containers[1])
-    assert policy_hints.container_hints(policy, state, ReusableMemory(), whole, whole.containers[1]) == free
-    after = served_one(policy, state, whole, "d", on(1))
-    assert after.assignments["pod"] == {**entries["pod"], "d": (block([1], 3),)}
-    assert reserved(after) == [0, 3]
-
-
 # Order.
 
 
@@ -225,17 +177,6 @@ def in_order(empty: Nodes, pods: Assignments, *order: str) -> MemoryState:
     """Return the file of pods whose containers, each named like its pod and a letter, came in this order."""
     held = [pods[name[0]][name[1]] for name in order]
     return on_file(charged(empty, *[one for blocks in held for one in blocks]), pods)
-
-
-def test_pods_and_their_containers_are_put_in_the_order_that_starts() -> None:
-    policy = static(empty_nodes(8, 8, 8))
-    pods: Assignments = {
-        "a": {"x": (block([0, 1], 1),), "y": (block([1], 1),)},
-        "b": {"x": (block([1, 2], 1),), "y": (block([2], 1),)},
-    }
-    for order in (("bx", "by", "ax", "ay"), ("ay", "ax", "bx", "by"), ("by", "bx", "ay", "ax")):
-        state = in_order(policy.default_nodes, pods, *order)
-        assert start(policy, state) is state
 
 
 def test_no_order_takes_a_pod_apart() -> None:

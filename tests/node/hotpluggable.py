@@ -7,6 +7,7 @@ from dataclasses import replace
 from tests.node.nodes import config, machine
 from tests.node.resizable import container, pod, with_pods
 
+from mooring.documents.facts import fact_members
 from mooring.engine.core.bits import CPUMask, list_text, mask_of
 from mooring.engine.core.config import (
     CPU_HOTPLUG,
@@ -46,6 +47,13 @@ def online(node: Node, text: str) -> tuple[Node, CPUsChanged]:
     return came_online(node, cpus(text))
 
 
+def told(change: CPUsChanged) -> list[tuple[str, str, str]]:
+    """Return container, set before and after of each set that changed; of a broken one what it lost, and why."""
+    facts = [fact_members(one) for one in (*change.restored, *change.broken)]
+    names = [("before", "after") if "after" in one else ("lost", "why") for one in facts]
+    return [(one["container"], one[first], one[last]) for one, (first, last) in zip(facts, names, strict=True)]
+
+
 def set_of(node: Node, uid: str, name: str = "a") -> str:
     """Return a container's CPUs; those of the pod's partition under the empty name."""
     return list_text(node.cpu.assignments[uid][name] if name else node.cpu.pods[uid])
@@ -70,5 +78,6 @@ __all__ = [
     "pod",
     "reusing",
     "set_of",
+    "told",
     "with_pods",
 ]

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from tests.cpumanager.pods import amounts
+from tests.node.nodes import GIB
+from tests.node.podlevel_nodes import whole
+
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.core.decision import Observer
 from mooring.engine.core.machineinfo import Cache, Core, HugePages, MachineInfo, NUMANode
-from mooring.engine.core.pod import Container, ContainerKind, Pod, PodResources, QoS, ResourceList
+from mooring.engine.core.pod import Container, ContainerKind, Pod
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.node import Decision, Node
 from mooring.engine.node.metric_names import samples
-from mooring.engine.node.metrics import Metrics, observe_duration
+from mooring.engine.node.metrics import Metrics
 
-GIB = 2**30
 PAGES = "hugepages-2Mi"
 
 Numbers = dict[str, int]
@@ -38,21 +41,17 @@ class MetricsObserver:
         if self._onward is not None:
             self._onward(fact)
 
-    def observe_duration(self, milliseconds: int) -> None:
-        """Count the time of one admission, in whole milliseconds."""
-        self.metrics = observe_duration(self.metrics, milliseconds)
 
-
-def machine(nodes: int = 2) -> MachineInfo:
-    """Return nodes of four cores with two threads each; two cores share an uncore cache; one socket per node.
+def machine() -> MachineInfo:
+    """Return two nodes of four cores with two threads each; two cores share an uncore cache; one socket per node.
 
     CPU 8n+2c and the next one are the threads of core c of node n. Each node has 8 GiB, of which 1 GiB in pages of
     2 MiB.
     """
     return MachineInfo(
-        num_cores=8 * nodes,
-        num_sockets=nodes,
-        memory_capacity=8 * GIB * nodes,
+        num_cores=16,
+        num_sockets=2,
+        memory_capacity=16 * GIB,
         topology=tuple(
             NUMANode(
                 node,
@@ -68,7 +67,7 @@ def machine(nodes: int = 2) -> MachineInfo:
                     for core in range(4)
                 ),
             )
-            for node in range(nodes)
+            for node in (0, 1)
         ),
     )
 
@@ -98,17 +97,12 @@ def config(
     )
 
 
-def amounts(cpu: str = "", memory: str = "", pages: str = "") -> ResourceList:
-    """Return resources; what is empty is not named."""
-    texts = {"cpu": cpu, "memory": memory, PAGES: pages}
-    return {resource: Quantity.parse(text) for resource, text in texts.items() if text}
-
-
 def container(
     name: str, cpu: str = "2", memory: str = "1Gi", pages: str = "", kind: ContainerKind = ContainerKind.APP
 ) -> Container:
     """Return a container whose requests equal its limits."""
-    return Container(name, kind, amounts(cpu, memory, pages), amounts(cpu, memory, pages))
+    wanted = {**amounts(cpu, memory), **({PAGES: Quantity.parse(pages)} if pages else {})}
+    return Container(name, kind, wanted, wanted)
 
 
 def init(name: str, cpu: str = "2", memory: str = "1Gi") -> Container:
@@ -116,20 +110,9 @@ def init(name: str, cpu: str = "2", memory: str = "1Gi") -> Container:
     return container(name, cpu, memory, kind=ContainerKind.INIT)
 
 
-def shared(name: str, kind: ContainerKind = ContainerKind.APP) -> Container:
-    """Return a container without requests."""
-    return Container(name, kind)
-
-
-def pod(uid: str, *containers: Container, qos: QoS = QoS.GUARANTEED) -> Pod:
-    """Return a pod without pod-level resources."""
-    return Pod(uid, uid, containers=containers, qos=qos)
-
-
 def pod_level(uid: str, cpu: str, memory: str, *containers: Container) -> Pod:
     """Return a Guaranteed pod with pod-level resources."""
-    own = amounts(cpu, memory)
-    return Pod(uid, uid, containers=containers, qos=QoS.GUARANTEED, resources=PodResources(own, own))
+    return whole(cpu, *containers, memory=memory, uid=uid)
 
 
 def numbers(metrics: Metrics) -> Numbers:
@@ -145,11 +128,8 @@ def numbers(metrics: Metrics) -> Numbers:
 class Metered:
     """A node beside its numbers."""
 
-    def __init__(
-        self, configuration: KubeletConfig, *, fixed: tuple[str, ...] = (), nodes: int = 2, release: Release = NEWEST
-    ) -> None:
-        mooring = MooringConfig(fixed_defects=frozenset(fixed), release=release)
-        self.node = Node.fresh(machine(nodes), configuration, mooring)
+    def __init__(self, kubelet: KubeletConfig, *, fixed: tuple[str, ...] = (), release: Release = NEWEST) -> None:
+        self.node = Node.fresh(machine(), kubelet, MooringConfig(fixed_defects=frozenset(fixed), release=release))
         self.observer = MetricsObserver(Metrics.initial(self.node.settings, self.node.cpu))
 
     @property

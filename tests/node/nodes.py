@@ -86,7 +86,9 @@ def refusal(kubelet: KubeletConfig, info: MachineInfo | None = None, *fixed: str
     return settings
 
 
-def settings_of(kubelet: KubeletConfig, info: MachineInfo | None = None) -> Settings:
-    settings = build_settings(kubelet, MooringConfig(), info or machine())
+def settings_of(
+    kubelet: KubeletConfig, info: MachineInfo | None = None, mooring: MooringConfig | None = None
+) -> Settings:
+    settings = build_settings(kubelet, mooring or MooringConfig(), info or machine())
     assert isinstance(settings, Settings), settings
     return settings

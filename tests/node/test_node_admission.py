@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 from dataclasses import FrozenInstanceError, replace
 
 import pytest
-from tests.cpumanager.pods import container, guaranteed, pod_level
+from tests.cpumanager.pods import container, guaranteed
 from tests.node.nodes import config, machine, node, settings_of
 
-from mooring.engine.core.bits import CPUMask, NUMAMask, mask_of
+from mooring.engine.core.bits import CPUMask, mask_of
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import Endless, Placement, Rejection, StartRefusal
-from mooring.engine.core.pod import Pod, PodResources, QoS
+from mooring.engine.core.pod import Pod, PodResources
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.node import Decision, Node, Readmission, StartRefusedError
-from mooring.engine.node.facts import HintsGiven, PodRejected, StaleStateRemoved
+from mooring.engine.node.facts import HintsGiven, PodRejected
 from mooring.engine.node.settings import RestoredStates, start_managers
 from mooring.engine.topologymanager.hints import Hint
 
@@ -35,36 +33,7 @@ def cpus(decision: Decision) -> dict[str, str]:
 # Topology policy none.
 
 
-def test_an_error_is_wrapped_and_what_was_given_stays() -> None:
-    fresh = node()
-    after, decision = fresh.admit(guaranteed("u", container("a", "9"), container("b", "9")))
-    message = "not enough cpus available to satisfy request: requested=9, available=6"
-    assert decision.rejection == Rejection(
-        "UnexpectedAdmissionError", f"Allocate failed due to {message}, which is unexpected"
-    )
-    assert (decision.reason, decision.message) == (decision.rejection.reason, decision.rejection.message)
-    assert cpus(decision) == {"a": "4-8,12-15", "b": ""}
-    assert "u" not in after.active
-    assert "u" in after.cpu.assignments
-
-
 # Pods that the managers leave alone.
-
-
-@pytest.mark.parametrize("policy", ["none", "best-effort", "restricted", "single-numa-node"])
-@pytest.mark.parametrize("scope", ["container", "pod"])
-def test_other_pods_are_admitted_without_cpus(policy: str, scope: str) -> None:
-    fresh = node(policy, scope)
-    for pod in (
-        guaranteed("u", container("c", "3"), qos=QoS.BURSTABLE),
-        guaranteed("u", container("c", "")),
-        pod_level("u", "3", container("c", "3")),
-        Pod("u", "u"),
-    ):
-        after, decision = fresh.admit(pod)
-        assert decision.admitted
-        assert after.cpu == fresh.cpu
-        assert not any(placement.cpus for placement in decision.containers.values())
 
 
 def test_empty_resources_of_a_pod_do_not_make_it_one_with_its_own() -> None:
@@ -82,15 +51,6 @@ def test_a_kubelet_without_the_static_policy_admits_everything() -> None:
 # What is stale, what is forgotten.
 
 
-def test_leftovers_of_a_rejected_pod_go_before_the_next_pod_is_served() -> None:
-    busy, _ = node("single-numa-node").admit(guaranteed("u", container("a", "6"), container("b", "9")))
-    facts: list[object] = []
-    after, decision = busy.admit(one("v", "6"), facts.append)
-    assert cpus(decision) == {"c": "1-3,9-11"}
-    assert [*after.cpu.assignments] == ["v"]
-    assert StaleStateRemoved(("u",)) in facts
-
-
 def test_a_pod_without_containers_cleans_nothing_up() -> None:
     busy, _ = node("single-numa-node").admit(guaranteed("u", container("a", "6"), container("b", "9")))
     assert busy.admit(Pod("v", "v"))[0].cpu is busy.cpu
@@ -101,14 +61,6 @@ def test_containers_that_a_pod_no_longer_has_lose_their_cpus() -> None:
     after, decision = busy.admit(guaranteed("u", container("b", "2")))
     assert cpus(decision) == {"b": "2,10"}
     assert after.cpu.assignments == {"u": {"b": mask_of([2, 10])}}
-
-
-def test_removing_a_pod_returns_its_cpus_and_forgets_its_hints() -> None:
-    busy, _ = node("best-effort").admit(one("u", "2"))
-    busy, _ = busy.admit(one("v", "2"))
-    after, removal = busy.remove("u")
-    assert (removal.uid, str(removal.released), str(removal.shared_pool)) == ("u", "1,9", "0-1,3-9,11-15")
-    assert ([*after.active], [*after.stored_hints], [*after.started]) == (["v"], ["v"], ["v"])
 
 
 def test_a_pod_that_something_else_refused_is_stale_later() -> None:
@@ -201,36 +153,6 @@ def test_the_memory_manager_is_not_reached_behind_a_cpu_manager_that_fails() -> 
 # Restart.
 
 
-def test_readmitted_pods_lose_no_hints_when_they_end() -> None:
-    """Only containers that were started since the kubelet's start delete theirs (topology-manager.md section 4)."""
-    busy, _ = node("best-effort").admit(one("u", "2"))
-    after, _ = restarted(busy)
-    assert after.started == {}
-    removed, _ = after.remove("u")
-    assert removed.stored_hints == {"u": {"c": Hint(NUMAMask(0b1), True)}}
-    started, _ = busy.remove("u")
-    assert started.stored_hints == {}
-
-
-def test_nothing_stale_is_removed_while_the_kubelet_starts() -> None:
-    busy, _ = node("single-numa-node").admit(guaranteed("x", container("a", "6"), container("b", "9")))
-    busy = busy.adopt([one("u", "1")])
-    after, readmission = restarted(busy)
-    assert "x" in after.cpu.assignments
-    assert [decision.uid for decision in readmission.decisions] == ["u"]
-    assert "x" not in after.admit(one("v", "1"))[0].cpu.assignments
-
-
-def test_a_pod_that_is_refused_at_the_restart_leaves_the_list_and_keeps_its_cpus_until_later() -> None:
-    busy, _ = node("best-effort").admit(one("u", "9"))
-    busy, _ = busy.admit(one("v", "2"))
-    after, readmission = restarted(busy, config("single-numa-node"))
-    assert [decision.uid for decision in readmission.refused] == ["u"]
-    assert [*after.active] == ["v"]
-    assert "u" in after.cpu.assignments
-    assert [*after.admit(one("w", "1"))[0].cpu.assignments] == ["v", "w"]
-
-
 def test_another_configuration_can_keep_the_kubelet_from_starting() -> None:
     busy, _ = node().admit(one("u", "2"))
     strict = busy.restart(settings_of(config(options={"strict-cpu-reservation": "true"})))
@@ -258,11 +180,3 @@ def test_a_node_cannot_be_changed() -> None:
     node = Node.fresh(machine(), config())
     with pytest.raises(FrozenInstanceError):
         node.started = {}  # type: ignore[misc]
-
-
-def test_copies_decide_the_same() -> None:
-    node, _ = Node.fresh(machine(), config("best-effort")).admit(guaranteed("u", container("a", "3")))
-    pod = guaranteed("v", container("b", "5"))
-    for other in (copy.copy(node), copy.deepcopy(node), pickle.loads(pickle.dumps(node))):  # noqa: S301 - our own bytes
-        assert other == node
-        assert other.admit(pod) == node.admit(pod)

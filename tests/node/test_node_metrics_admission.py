@@ -8,12 +8,17 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.node.metered import Metered, Numbers, amounts, config, container, machine, pod, pod_level, shared
+from tests.cpumanager.pods import amounts
+from tests.cpumanager.pods import guaranteed as pod
+from tests.node.metered import Metered, Numbers, config, container, machine, pod_level
+from tests.node.podlevel_nodes import shared
 
 import mooring.engine.node.metric_names as name
 from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.decision import Rejection, StartRefusal
 from mooring.engine.core.pod import Container, Pod, PodResources, QoS
+from mooring.engine.core.quantity import Quantity
 from mooring.engine.core.release import FeatureGates, resolve_gates
 from mooring.engine.cpumanager.facts import CPUsAssigned
 from mooring.engine.devicemanager.state import Device
@@ -67,7 +72,7 @@ def of_admission(change: Numbers) -> Numbers:
 
 
 def asking_for_a_nic(uid: str) -> Pod:
-    wanted = {**amounts("1", "1Gi"), NIC: amounts("1")["cpu"]}
+    wanted = {**amounts("1", "1Gi"), NIC: Quantity.parse("1")}
     return pod(uid, Container("main", requests=wanted, limits=wanted))
 
 
@@ -181,11 +186,7 @@ def test_a_withdrawal_without_words_or_of_an_unknown_pod_counts_nothing() -> Non
     [
         (pod("a", container("one")), "container_level", "guaranteed"),
         (pod("a", shared("one"), qos=QoS.BEST_EFFORT), "", "besteffort"),
-        (
-            pod("a", shared("one"), Container("two", limits=amounts("1")), qos=QoS.BURSTABLE),
-            "container_level",
-            "burstable",
-        ),
+        (pod("a", Container("two", limits=amounts("1", "")), qos=QoS.BURSTABLE), "container_level", "burstable"),
         (pod_level("a", "2", "1Gi", shared("one")), "pod_level", "guaranteed"),
         (pod_level("a", "2", "1Gi", shared("one"), container("two", "1")), "pod_and_container_level", "guaranteed"),
         (replace(pod("a", shared("one"), qos=QoS.BEST_EFFORT), resources=PodResources()), "", "besteffort"),
@@ -355,6 +356,15 @@ def test_buckets_begin_and_end_where_the_kubelets_do(metric: str, count: int, fi
     assert (len(found.buckets), found.buckets[0], found.buckets[-1]) == (count, first, last)
 
 
+WITHOUT_POD_LEVEL = dict.fromkeys(
+    (
+        *("PodLevelResources", "PodLevelResourcesFixDefaulting", "PodLevelResourcesFixKubeletQOSClass"),
+        "InPlacePodLevelResourcesVerticalScaling",
+    ),
+    False,
+)
+
+
 def gates(**configured: bool) -> FeatureGates:
     resolved = resolve_gates(configured, known_gates("1.37"))
     assert isinstance(resolved, FeatureGates)
@@ -366,28 +376,27 @@ def test_metrics_are_registered_with_their_gates() -> None:
     assert by_default == {"", "PodLevelResources", "InPlacePodVerticalScaling"}
     with_managers = gates(PodLevelResourceManagers=True)
     assert all(metric.is_registered(with_managers) for metric in METRICS)
-    off = gates(
-        PodLevelResources=False,
-        PodLevelResourcesFixDefaulting=False,
-        PodLevelResourcesFixKubeletQOSClass=False,
-        InPlacePodLevelResourcesVerticalScaling=False,
-    )
+    off = gates(**WITHOUT_POD_LEVEL)
     assert {metric.gate for metric in METRICS if metric.is_registered(off)} == {"", "InPlacePodVerticalScaling"}
+    metered = Metered(config(gates=WITHOUT_POD_LEVEL))
+    assert metered.admit(pod("a", container("main"))).admitted
+    assert not [series for series in metered.numbers if series.startswith("pod_level_resources_")]
 
 
-def test_without_policies_only_series_without_labels_exist() -> None:
-    assert Metered(config(cpu="none")).numbers == ALWAYS
-
-
-def test_the_static_cpu_policy_creates_its_series_and_counts_its_pool() -> None:
-    pool = {"cpu_manager_shared_pool_size_millicores": 14000}
-    assert Metered(config()).numbers == {**ALWAYS, **OF_CPUS, **pool}
-
-
-@pytest.mark.parametrize("scope", ["container", "pod"])
-@pytest.mark.parametrize("policy", ["best-effort", "restricted", "single-numa-node"])
-def test_every_topology_policy_but_none_creates_its_series(policy: str, scope: str) -> None:
-    assert Metered(config(cpu="none", policy=policy, scope=scope)).numbers == {**ALWAYS, **OF_TOPOLOGY}
+@pytest.mark.parametrize(
+    ("kubelet", "created"),
+    [
+        (config(cpu="none"), {}),
+        (config(), {**OF_CPUS, "cpu_manager_shared_pool_size_millicores": 14000}),
+        *(
+            (config(cpu="none", policy=policy, scope=scope), OF_TOPOLOGY)
+            for policy in POLICIES[1:]
+            for scope in ("container", "pod")
+        ),
+    ],
+)
+def test_every_policy_but_none_creates_its_series(kubelet: KubeletConfig, created: Numbers) -> None:
+    assert Metered(kubelet).numbers == {**ALWAYS, **created}
 
 
 def test_a_start_on_a_state_counts_what_it_holds() -> None:
@@ -402,18 +411,3 @@ def test_a_start_on_a_state_counts_what_it_holds() -> None:
     assert found["cpu_manager_shared_pool_size_millicores"] == 4000
     assert found['cpu_manager_allocation_per_numa{numa_node="0"}'] == 2
     assert found['cpu_manager_allocation_per_numa{numa_node="1"}'] == 8
-
-
-def test_without_pod_level_resources_admitted_pods_are_not_counted_by_them() -> None:
-    off = dict.fromkeys(
-        (
-            "PodLevelResources",
-            "PodLevelResourcesFixDefaulting",
-            "PodLevelResourcesFixKubeletQOSClass",
-            "InPlacePodLevelResourcesVerticalScaling",
-        ),
-        False,
-    )
-    metered = Metered(config(gates=off))
-    assert metered.admit(pod("a", container("main"))).admitted
-    assert not [series for series in metered.numbers if series.startswith("pod_level_resources_")]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.node.metered import Metered, Numbers, config, container, init, numbers, pod, pod_level, shared
+from tests.cpumanager.pods import guaranteed as pod
+from tests.node.metered import Metered, Numbers, config, container, init, numbers, pod_level
+from tests.node.podlevel_nodes import shared
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask
 from mooring.engine.core.config import KubeletConfig

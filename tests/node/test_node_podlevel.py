@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from tests.cpumanager.pods import amounts
-from tests.node.nodes import machine
+from tests.node.nodes import machine, settings_of
 from tests.node.podlevel_nodes import INIT, ONE_THREAD, SIDECAR, container, cpus_of, fresh, managed, shared, whole
 
 from mooring.engine.core.bits import NUMAMask
@@ -18,11 +18,9 @@ from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.devicemanager.state import Device
-from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.start import restart_kubelet, start_kubelet
 from mooring.engine.memorymanager.start import DIFFERENT
 from mooring.engine.node import Decision, Node, StartRefusedError
-from mooring.engine.node.settings import Settings, build_settings
+from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.hints import Hints
 
 MIXED = whole("4", container("own", "2"), shared("rest"))
@@ -41,17 +39,6 @@ def refused(node: Node, pod: Pod) -> tuple[str, str]:
 
 
 # Who is affected.
-
-
-@pytest.mark.parametrize("policy", ["none", "best-effort", "restricted", "single-numa-node"])
-@pytest.mark.parametrize("scope", ["container", "pod"])
-def test_without_the_gate_the_pod_runs_in_the_shared_pool(policy: str, scope: str) -> None:
-    node = fresh(managed(policy, scope, memory=True, gates={"PodLevelResourceManagers": False}))
-    after, decision = node.admit(MIXED)
-    assert decision.admitted
-    assert (after.cpu, after.memory) == (node.cpu, node.memory)
-    assert not any((decision.hints or {}).values())
-    assert not decision.pod_hints
 
 
 def test_without_pod_level_resources_the_managers_gate_is_not_accepted() -> None:
@@ -141,17 +128,10 @@ THREE = whole("3", container("own", "2"), shared("rest"))
 POLICIES = ("best-effort", "restricted", "single-numa-node")
 
 
-def settings(kubelet: KubeletConfig, info: MachineInfo = TWO, *fixed: str) -> Settings:
-    found = build_settings(kubelet, MooringConfig(fixed_defects=frozenset(fixed)), info)
-    assert isinstance(found, Settings)
-    return found
-
-
 def running(kubelet: KubeletConfig, *pods: Pod, info: MachineInfo = TWO, fixed: tuple[str, ...] = ()) -> Node:
     node = fresh(kubelet, info, *fixed)
     for pod in pods:
-        node, decision = node.admit(pod)
-        assert decision.admitted, decision.message
+        node = admitted(node, pod)
     return node
 
 
@@ -159,12 +139,6 @@ def restarted(node: Node, other: Settings | None = None) -> tuple[Node, tuple[De
     found = node.restart(other)
     assert isinstance(found, tuple), found
     return found[0], found[1].decisions
-
-
-def refusal(node: Node, other: Settings | None = None) -> str:
-    found = node.restart(other)
-    assert isinstance(found, StartRefusal), found
-    return found.message
 
 
 # The defect.
@@ -177,7 +151,9 @@ def test_the_kubelet_charges_memory_twice_and_then_refuses_its_own_file() -> Non
     assert decision.pod_hints == {}  # 1 GiB of the first container against 3 GiB of the pod: no opinion
     assert decision.admitted
     assert node.memory.nodes[0].memory["memory"].reserved == 6 * 2**30
-    assert refusal(node) == f"start memory manager error: {DIFFERENT}"
+    refused = node.restart()
+    assert isinstance(refused, StartRefusal)
+    assert refused.message == f"start memory manager error: {DIFFERENT}"
     removed, _ = node.remove("pod")
     assert removed.memory.nodes[0].memory["memory"].reserved == 3 * 2**30
 
@@ -185,51 +161,9 @@ def test_the_kubelet_charges_memory_twice_and_then_refuses_its_own_file() -> Non
 # Fixed.
 
 FIX = ("pod-restart",)
-SHAPES = {
-    "mixed": THREE,
-    "own": whole("3", container("a", "2"), container("b", "1")),
-    "shared": whole("3", shared("a"), shared("b")),
-    "less": whole("4", container("a", "2")),
-    "init": whole("4", container("i", "3", kind=INIT), shared("j", INIT), container("a", "1"), shared("b")),
-    "sidecars": whole(
-        "5",
-        container("s", "1", kind=SIDECAR),
-        shared("i", INIT),
-        shared("t", SIDECAR),
-        container("a", "2"),
-        shared("b"),
-    ),
-    "fraction": whole("2500m", container("a", "2"), shared("b")),
-}
-
-
-@pytest.mark.parametrize("name", SHAPES)
-@pytest.mark.parametrize("policy", POLICIES)
-def test_fixed_a_restart_changes_nothing(policy: str, name: str) -> None:
-    node = running(managed(policy, memory=True), SHAPES[name], fixed=FIX)
-    after, decisions = restarted(node)
-    assert [decision.admitted for decision in decisions] == [True]
-    assert (after.cpu, after.memory, after.active) == (node.cpu, node.memory, node.active)
-    assert decisions[0].affinity == node.stored_hints["pod"]
-    again, _ = restarted(after)
-    assert (again.cpu, again.memory) == (node.cpu, node.memory)
-    removed, _ = again.remove("pod")
-    assert removed.cpu == fresh(managed(policy, memory=True), TWO).cpu
-    assert removed.memory.nodes == removed.settings.memory.default_nodes if removed.settings.memory else False
-
-
-@pytest.mark.parametrize("name", SHAPES)
-def test_fixed_the_state_files_stay_as_they_are(name: str) -> None:
-    mooring = MooringConfig(fixed_defects=frozenset(FIX))
-    start = start_kubelet(TWO, managed("restricted", memory=True), mooring, StateTexts())
-    assert isinstance(start, Kubelet)
-    kubelet, decision = start.admit(SHAPES[name])
-    assert decision.admitted
-    again = restart_kubelet(kubelet)
-    assert isinstance(again, Kubelet)
-    after, readmission = again.readmit([SHAPES[name]])
-    assert readmission.refused == ()
-    assert after.files == kubelet.files
+FIXED = MooringConfig(fixed_defects=frozenset(FIX))
+OWN = whole("3", container("a", "2"), container("b", "1"))
+WITH_INIT = whole("4", container("i", "3", kind=INIT), shared("j", INIT), container("a", "1"), shared("b"))
 
 
 def test_fixed_hints_come_from_what_the_pod_has() -> None:
@@ -320,8 +254,8 @@ def test_fixed_a_pod_that_finds_no_room_again_keeps_what_it_has_until_it_goes() 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_from_pod_scope_to_container_scope_everybody_keeps_everything(policy: str) -> None:
-    node = running(managed(policy, memory=True), SHAPES["init"], fixed=FIX)
-    other = settings(managed(policy, "container", memory=True), TWO, *FIX)
+    node = running(managed(policy, memory=True), WITH_INIT, fixed=FIX)
+    other = settings_of(managed(policy, "container", memory=True), TWO, FIXED)
     after, decisions = restarted(node, other)
     assert [decision.admitted for decision in decisions] == [True]
     assert (after.cpu, after.memory) == (node.cpu, node.memory)
@@ -330,11 +264,11 @@ def test_from_pod_scope_to_container_scope_everybody_keeps_everything(policy: st
 
 
 def test_from_container_scope_to_pod_scope_the_pod_begins_anew() -> None:
-    node = running(managed("restricted", "container", memory=True), SHAPES["own"], fixed=FIX)
+    node = running(managed("restricted", "container", memory=True), OWN, fixed=FIX)
     assert "" not in cpus_of(node)
-    after, (decision,) = restarted(node, settings(managed("restricted", memory=True), TWO, *FIX))
+    after, (decision,) = restarted(node, settings_of(managed("restricted", memory=True), TWO, FIXED))
     assert decision.admitted
-    fresh_one = running(managed("restricted", memory=True), SHAPES["own"])
+    fresh_one = running(managed("restricted", memory=True), OWN)
     assert (after.cpu, after.memory) == (fresh_one.cpu, fresh_one.memory)
     removed, _ = after.remove("pod")
     assert removed.cpu == fresh(managed(), TWO).cpu
@@ -349,8 +283,8 @@ def gate_off(policy: str = "restricted", scope: str = "pod", **more: bool) -> Ku
 
 @pytest.mark.parametrize("fixed", [(), FIX])
 def test_switched_off_the_pods_own_set_is_forgotten(fixed: tuple[str, ...]) -> None:
-    divided = running(managed("restricted"), SHAPES["own"], fixed=fixed)
-    after, (decision,) = restarted(divided, settings(gate_off(), TWO, *fixed))
+    divided = running(managed("restricted"), OWN, fixed=fixed)
+    after, (decision,) = restarted(divided, settings_of(gate_off(), TWO, MooringConfig(fixed_defects=frozenset(fixed))))
     assert decision.admitted
     assert after.cpu.assignments == divided.cpu.assignments
     assert after.cpu.pods == {}

@@ -60,55 +60,41 @@ def test_the_hard_eviction_threshold_of_memory_is_reserved(
     assert (found.units if found else 0) == memory
 
 
+MEMORY = "memory.available"
+ABOVE = f"eviction percentage threshold {MEMORY} must be <= 100%: "
+
+
 @pytest.mark.parametrize(
     ("thresholds", "text"),
     [
-        ({"memory.available": "101%"}, "eviction percentage threshold memory.available must be <= 100%: 101%"),
         ({"nodefs.available": "-1%"}, "eviction percentage threshold nodefs.available must be >= 0%: -1%"),
-        ({"memory.available": "0"}, "eviction threshold memory.available must be positive: 0"),
-        ({"memory.available": "-1Gi"}, "eviction threshold memory.available must be positive: -1Gi"),
-        ({"memory.available": "-1024Mi"}, "eviction threshold memory.available must be positive: -1Gi"),
-        ({"memory.available": "-0.5Gi"}, "eviction threshold memory.available must be positive: -512Mi"),
-        ({"memory.available": "0.0Gi"}, "eviction threshold memory.available must be positive: 0"),
+        *(({MEMORY: f"{one}%"}, f"{ABOVE}{one}%") for one in ("101", "inf", "+Infinity", "150", "1.0001e2")),
+        ({MEMORY: "0"}, f"eviction threshold {MEMORY} must be positive: 0"),
+        ({MEMORY: "-1Gi"}, f"eviction threshold {MEMORY} must be positive: -1Gi"),
+        ({MEMORY: "-1024Mi"}, f"eviction threshold {MEMORY} must be positive: -1Gi"),
+        ({MEMORY: "-0.5Gi"}, f"eviction threshold {MEMORY} must be positive: -512Mi"),
+        ({MEMORY: "0.0Gi"}, f"eviction threshold {MEMORY} must be positive: 0"),
         ({"memory.free": "x"}, "unsupported eviction signal memory.free"),
         ({"nodefs.available": "x", "": "1Gi"}, "unsupported eviction signal "),
-        ({"memory.available": "much"}, FORMAT),
+        ({MEMORY: "much"}, FORMAT),
+        *(
+            ({MEMORY: f"{one}%"}, f'strconv.ParseFloat: parsing "{one}": invalid syntax')
+            for one in ("x", "", " 5", "_10", "5%5", "nan", "1e999.")
+        ),
+        *(
+            ({MEMORY: f"{one}%"}, f'strconv.ParseFloat: parsing "{one}": value out of range')
+            for one in ("1e39", "-1e999", "9" * 400 + ".")
+        ),
     ],
 )
 def test_bad_thresholds(thresholds: dict[str, str], text: str) -> None:
     assert refused(KubeletConfig(eviction_hard=thresholds)) == text
 
 
-@pytest.mark.parametrize(
-    ("number", "reason"),
-    [
-        ("x", "invalid syntax"),
-        ("", "invalid syntax"),
-        (" 5", "invalid syntax"),
-        ("_10", "invalid syntax"),
-        ("5%5", "invalid syntax"),
-        ("nan", "invalid syntax"),
-        ("1e39", "value out of range"),
-        ("-1e999", "value out of range"),
-        ("1e999.", "invalid syntax"),
-        ("9" * 400 + ".", "value out of range"),
-    ],
-)
-def test_percentages_that_are_no_numbers(number: str, reason: str) -> None:
-    text = f'strconv.ParseFloat: parsing "{number}": {reason}'
-    assert refused(KubeletConfig(eviction_hard={"memory.available": f"{number}%"})) == text
-
-
 def test_every_percent_sign_at_the_end_is_dropped() -> None:
     """The kubelet trims them all (v1.37.1, pkg/kubelet/eviction/helpers.go, parsePercentage)."""
     found = [reserved(KubeletConfig(eviction_hard={"memory.available": text})) for text in ("25%", "25%%")]
     assert [{name: str(amount) for name, amount in one.items()} for one in found] == [{"memory": "4Gi"}] * 2
-
-
-@pytest.mark.parametrize("number", ["inf", "+Infinity", "150", "1.0001e2"])
-def test_percentages_above_all(number: str) -> None:
-    text = refused(KubeletConfig(eviction_hard={"memory.available": f"{number}%"}))
-    assert text == f"eviction percentage threshold memory.available must be <= 100%: {number}%"
 
 
 # Reserved amounts.
@@ -234,37 +220,28 @@ def test_pools_of_huge_pages_are_taken_off_the_memory() -> None:
     assert found == {"cpu": 15500, "memory": 14 * GIB, "hugepages-2Mi": GIB}
 
 
+def short(resource: str, requested: int, used: int, capacity: int) -> Rejection:
+    amounts = f"requested: {requested}, used: {used}, capacity: {capacity}"
+    return Rejection(f"OutOf{resource}", f"Node didn't have enough resource: {resource}, {amounts}")
+
+
+def of_pages(kind: str) -> Container:
+    return Container("c", requests={kind: Quantity.parse("2Gi")})
+
+
 @pytest.mark.parametrize(
     ("asked", "rejection"),
     [
         (container("c", "10500m", memory=""), None),
-        (
-            container("c", "10501m", memory=""),
-            Rejection(
-                "OutOfcpu", "Node didn't have enough resource: cpu, requested: 10501, used: 5000, capacity: 15500"
-            ),
-        ),
-        (
-            container("c", "11", memory="99Gi"),
-            Rejection(
-                "OutOfcpu", "Node didn't have enough resource: cpu, requested: 11000, used: 5000, capacity: 15500"
-            ),
-        ),
-        (
-            container("c", "1", memory="15Gi"),
-            Rejection(
-                "OutOfmemory",
-                f"Node didn't have enough resource: memory, requested: {15 * GIB}, used: {GIB}, capacity: {15 * GIB}",
-            ),
-        ),
-        (
-            Container("c", requests={"hugepages-2Mi": Quantity.parse("2Gi")}),
-            Rejection(
-                "OutOfhugepages-2Mi",
-                f"Node didn't have enough resource: hugepages-2Mi, requested: {2 * GIB}, used: 0, capacity: {GIB}",
-            ),
-        ),
+        (container("c", "10501m", memory=""), short("cpu", 10501, 5000, 15500)),
+        (container("c", "11", memory="99Gi"), short("cpu", 11000, 5000, 15500)),
+        (container("c", "1", memory="15Gi"), short("memory", 15 * GIB, GIB, 15 * GIB)),
+        (of_pages("hugepages-2Mi"), short("hugepages-2Mi", 2 * GIB, 0, GIB)),
+        # Of a size that the node does not list.
+        (of_pages("hugepages-1Gi"), short("hugepages-1Gi", 2 * GIB, 0, 0)),
         (container("c", "", memory=""), None),
+        # A device that the node does not list is no reason.
+        (Container("c", requests={"vendor.example/gpu": Quantity.parse("2")}), None),
     ],
 )
 def test_the_first_resource_that_does_not_suffice_is_named(asked: Container, rejection: Rejection | None) -> None:
@@ -277,23 +254,9 @@ def test_pods_are_counted_first() -> None:
     running = [pod("a"), pod("b")]
     assert check_fit(pod("u"), running, understood().reservation, 3) is None
     found = check_fit(pod("u", container("c", "99")), running, understood().reservation, 2)
-    text = "Node didn't have enough resource: pods, requested: 1, used: 2, capacity: 2"
-    assert found == Rejection("OutOfpods", text)
+    assert found == short("pods", 1, 2, 2)
 
 
 def test_a_node_that_is_over_full_still_takes_pods_that_ask_for_nothing() -> None:
     running = [guaranteed("r", container("c", "99"))]
     assert check_fit(pod("u", container("c", "", memory="")), running, understood().reservation, 110) is None
-
-
-def test_huge_pages_of_a_size_that_the_node_does_not_list_are_short() -> None:
-    wanted = pod("u", Container("c", requests={"hugepages-1Gi": Quantity.parse("2Gi")}))
-    found = check_fit(wanted, [], understood().reservation, 110)
-    assert found is not None
-    assert found.reason == "OutOfhugepages-1Gi"
-    assert found.message.endswith("hugepages-1Gi, requested: 2147483648, used: 0, capacity: 0")
-
-
-def test_devices_that_the_node_does_not_list_are_no_reason() -> None:
-    wanted = pod("u", Container("c", requests={"vendor.example/gpu": Quantity.parse("2")}))
-    assert check_fit(wanted, [], understood().reservation, 110) is None

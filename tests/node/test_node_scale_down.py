@@ -71,25 +71,6 @@ def test_the_example_of_three_of_four() -> None:
     assert (seen(node), str(node.shared_pool)) == (("1-2,11", "-"), "0,3-10,12-19")
 
 
-def test_cpus_stay_until_the_delay_is_over_and_somebody_looks(spelling: str) -> None:
-    node, _ = resized(grown(spelling), asked(spelling, 2))
-    assert node.cpu.pre_assignments["p"]["a"].apply_at == Moment(105 * SECOND, "boot")
-    early = after(node, 4.999)
-    assert reconcile(early) is early
-    late = after(node, 5)
-    assert seen(late) == ("1-4", "1-2")
-    assert seen(reconcile(late)) == ("1-2", "-")
-    assert reconcile(late).cpu.pre_assignments == {}
-
-
-def test_another_pod_gets_them_afterwards_only(spelling: str) -> None:
-    node, _ = resized(grown(spelling), asked(spelling, 2))
-    refused, decision = node.admit(pod(13, uid="q"))
-    assert not decision.admitted
-    assert refused.cpu.assignments == node.cpu.assignments
-    assert reconcile(after(node, 5)).admit(pod(13, uid="q"))[1].admitted
-
-
 def test_a_request_for_something_else_leaves_the_delay_alone(spelling: str) -> None:
     node, _ = resized(grown(spelling), asked(spelling, 3))
     more = replace(pod(3, gib=2), scale_down_grace=asked(spelling, 3).scale_down_grace)
@@ -106,13 +87,6 @@ def test_without_its_gate_a_pods_delay_says_nothing() -> None:
 
 
 # Restarts (resize.md section 5.3).
-
-
-def test_a_delay_that_is_over_is_applied_after_the_restart() -> None:
-    node, _ = resized(grown(POD), asked(POD, 2))
-    node = restarted(after(node, 60))
-    assert seen(node) == ("1-4", "1-2")
-    assert seen(reconcile(node)) == ("1-2", "-")
 
 
 def with_granted(node: Node, granted: Pod) -> Node:

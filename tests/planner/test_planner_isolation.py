@@ -12,7 +12,7 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode
 from mooring.engine.core.topology import Topology, discover_topology
 from mooring.engine.extensions.interrupts import Interrupt, Owner, Wish
-from mooring.inputs.machines.isolation import ControlGroup, IRQBalance, IsolationFacts, KernelWords
+from mooring.inputs.machines.isolation import ControlGroup, IsolationFacts, KernelWords
 
 WEB = "0a1b2c3d-0000-4111-8222-333344445555"
 OTHER = "1a1b2c3d-0000-4111-8222-333344445555"
@@ -123,27 +123,14 @@ def test_interrupts_that_a_pod_wants_or_does_not_mind_are_no_finding(wish: Wish,
 
 
 def test_irqbalance_is_told_a_setting_that_keeps_what_it_spares_already() -> None:
-    words = KernelWords(isolated=cpus("7"))
-    told = lint(with_facts(balance=IRQBalance(running=True, banned=None), words=words), HELD)
-    (finding,) = [one for one in told if one.code == "MOOR-604"]
+    (finding,) = [one for one in lint(with_facts(spared=cpus("7")), HELD) if one.code == "MOOR-604"]
     assert "IRQBALANCE_BANNED_CPULIST=2-3,7 " in finding.message
 
 
-@pytest.mark.parametrize(
-    ("running", "banned", "words", "matters"),
-    [
-        (False, None, KernelWords(), False),
-        (True, None, KernelWords(), True),
-        (True, "2", QUIET, True),
-        (True, "2-3", KernelWords(), False),
-        (True, None, QUIET, False),
-    ],
-)
-def test_irqbalance_matters_while_it_runs_and_is_not_told_to_leave_the_cpus_alone(
-    running: bool, banned: str | None, words: KernelWords, matters: bool
-) -> None:
-    balance = IRQBalance(running=running, banned=None if banned is None else cpus(banned))
-    assert ("MOOR-604" in codes(with_facts(balance=balance, words=words))) is matters
+@pytest.mark.parametrize(("spared", "matters"), [(None, False), ("", True), ("2", True), ("2-3", False)])
+def test_irqbalance_matters_while_it_runs_and_does_not_leave_the_cpus_alone(spared: str | None, matters: bool) -> None:
+    facts = with_facts(spared=None if spared is None else cpus(spared))
+    assert ("MOOR-604" in codes(facts)) is matters
 
 
 def test_ticks_callbacks_and_kernel_work_are_information() -> None:

@@ -23,7 +23,7 @@ from mooring.inputs.configuration.node_configuration import load_config
 from mooring.inputs.machines.loader import load_machine
 from mooring.inputs.pods.pod_files import load_pods
 from mooring.views.decision import DecisionPanel, DecisionView, Mark, decision_view
-from mooring.views.report import ReportView
+from mooring.views.report import ReportView, report_data
 from mooring.views.svg.decision import decision_svg
 from mooring.views.view import CPUUse, NodeView
 
@@ -53,7 +53,7 @@ def drawn(view: NodeView) -> dict[int, tuple[CPUUse, tuple[str, ...]]]:
     return {
         cpu.cpu: (
             cpu.use,
-            tuple(view.owners[owner].label for owner in (cpu.owner, *cpu.other_owners) if owner is not None),
+            tuple(view.owners[owner].label for owner in cpu.owners),
         )
         for cpu in view.cpus()
     }
@@ -88,7 +88,7 @@ def test_a_step_names_only_what_became_different() -> None:
     report = report_of(started_plan(question("ai")))
     for step in range(1, len(report.steps)):
         before, after = cpu_states(report, step - 1), cpu_states(report, step)
-        changed = {cpu for cpus, _ in report.steps[step].cpus for cpu in cpus}
+        changed = {view.cpu for views in report.steps[step].cpus for view in views}
         assert changed == {cpu for cpu in after if after[cpu] != before[cpu]}
 
 
@@ -105,15 +105,15 @@ def test_pods_have_the_answers_of_the_plan() -> None:
 
 def test_accounts_add_up_to_those_of_the_memory_manager() -> None:
     plan = started_plan(question("ai"))
-    report = report_of(plan)
-    now = {index: state for step in report.steps for index, state in step.accounts}
-    assert report.accounted
-    assert {account.resource for account in report.accounts} == {"memory", "hugepages-2Mi"}
-    for index, account in enumerate(report.accounts):
-        node = plan.kubelet.node.memory.nodes[account.node]
-        table = node.memory[account.resource]
-        assert (now[index].assigned, now[index].free, now[index].group) == (table.reserved, table.free, node.cells)
-        assert account.allocatable == now[index].assigned + now[index].free
+    data = report_data(report_of(plan))
+    now = {change.pop("account"): change for step in data["steps"] for change in step["accounts"]}
+    assert data["accounted"]
+    assert {account["resource"] for account in data["accounts"]} == {"memory", "hugepages-2Mi"}
+    for index, account in enumerate(data["accounts"]):
+        node = plan.kubelet.node.memory.nodes[account["node"]]
+        table = node.memory[account["resource"]]
+        assert now[index] == {"assigned": table.reserved, "free": table.free, "group": [*node.cells]}
+        assert account["allocatable"] == table.reserved + table.free
 
 
 def test_devices_are_with_their_holders() -> None:

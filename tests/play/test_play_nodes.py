@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sched
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,7 +13,6 @@ import msgspec
 import pytest
 
 from mooring.cluster.play.claims import PlayedSlices
-from mooring.cluster.play.nodes import node_object
 from mooring.cluster.play.run import PlayedCluster
 from mooring.engine.core.config import (
     CPU_HOTPLUG,
@@ -34,7 +33,7 @@ from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.node_groups import NodeGroup
 from mooring.inputs.pods.pods import pod_from_object
 from mooring.published.observation import EngineObserver
-from mooring.service.apiserver import Cluster
+from mooring.service.apiserver import Cluster, ClusterError
 from mooring.service.logs import Log
 
 FAULT, PLAYED = "play.mooring.dev/fault", "mooring.dev/played"
@@ -300,6 +299,13 @@ def test_a_saved_state_goes_on_where_it_was(world: World) -> None:
     assert (again.written, again.reported, again.play.counts["admitted"]) == ([], [], 2)
 
 
+def played_at(answer: Callable[[httpx2.Request], httpx2.Response], **more: Any) -> PlayedCluster:
+    def connect() -> Cluster:
+        return Cluster(httpx2.Client(base_url="http://server/", transport=httpx2.MockTransport(answer)))
+
+    return PlayedCluster(CLUSTER, connect, lambda *_: None, **more)
+
+
 def test_a_node_that_others_have_made_is_never_touched() -> None:
     asked: list[str] = []
 
@@ -308,22 +314,26 @@ def test_a_node_that_others_have_made_is_never_touched() -> None:
         labels = {PLAYED: "another"}
         return httpx2.Response(200, json={"metadata": {}, "items": [{"metadata": {"name": "lab-1", "labels": labels}}]})
 
-    transport = httpx2.MockTransport(answer)
-    cluster = PlayedCluster(
-        CLUSTER, lambda: Cluster(httpx2.Client(base_url="http://server/", transport=transport)), lambda *_: None
-    )
-    with pytest.raises(InputError, match="lab-1"), cluster.playing():
+    with pytest.raises(InputError, match="lab-1"), played_at(answer).playing():
         pass
     assert asked == ["GET"]
 
 
-def test_a_node_has_the_labels_taints_and_amounts_of_its_group() -> None:
-    member = next(CLUSTER.members())
-    made = node_object(member, GROUP.started(), "test", "10.32.0.1")
-    assert (
-        made["metadata"]["labels"] | {PLAYED: "test", "kubernetes.io/hostname": "lab-0"} == made["metadata"]["labels"]
-    )
-    status = made["status"]
+def test_a_node_has_the_labels_taints_and_amounts_of_its_group_and_a_refusal_of_the_api_server_is_told() -> None:
+    made: dict[str, Any] = {}
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        if request.method == "POST" and request.url.path.endswith("/nodes"):
+            content = msgspec.json.decode(request.content)
+            made[content["metadata"]["name"]] = content
+        refused = request.url.path.endswith("/leases")
+        return httpx2.Response(403 if refused else 200, json={"metadata": {}, "items": []})
+
+    with pytest.raises(ClusterError, match="403"), played_at(answer, keep=True).playing():
+        pass
+    labels = made["lab-0"]["metadata"]["labels"]
+    assert labels | {PLAYED: "test", "kubernetes.io/hostname": "lab-0"} == labels
+    status = made["lab-0"]["status"]
     assert [status["capacity"][one] for one in ("cpu", NIC, "pods")] == ["16", "2", "110"]
     assert [status["allocatable"][one] for one in ("cpu", NIC, "pods")] == ["15000m", "2", "110"]
     assert status["nodeInfo"]["kubeletVersion"].startswith("v1.37.")

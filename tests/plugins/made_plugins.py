@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from tests.cpumanager.machines import fixture, mask
+from tests.cpumanager.machines import mask
+from tests.node.nodes import GIB, config, settings_of
 
-from mooring.engine.core.config import ChosenPlugin, PluginChoice, PluginPlacement, Watch
+from mooring.engine.core.config import ChosenPlugin, MooringConfig, PluginChoice, PluginPlacement, Watch
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.machineinfo import CPUFacts
+from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode
 from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.options import TakeRules
 from mooring.engine.cpumanager.policy import CPUsWanted
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.plugins.host import PluginHost
-from mooring.engine.plugins.values import machine_view
 
 Point = Callable[..., object]
 
@@ -52,11 +53,23 @@ def choice(*plugins: ChosenPlugin, watch: Watch | None = None, budget: int = 50_
     return PluginChoice(plugins, budget, watch)
 
 
-def host_on(
-    machine: str, *plugins: ChosenPlugin, rules: TakeRules | None = None, watch: Watch | None = None
-) -> PluginHost:
-    """Return a host on a machine of the kubelet's tests."""
-    return PluginHost(choice(*plugins, watch=watch), machine_view(fixture(machine), rules or TakeRules(), CPUFacts()))
+SIX_CORES = MachineInfo(
+    num_cores=12,
+    num_sockets=2,
+    memory_capacity=GIB,
+    topology=tuple(
+        NUMANode(node, GIB, cores=tuple(Core(core, (core, core + 6), node) for core in range(node, 6, 2)))
+        for node in (0, 1)
+    ),
+)
+"""Six cores (0, 6) to (5, 11); even CPUs are NUMA node 0."""
+
+
+def host_on(*plugins: ChosenPlugin, rules: TakeRules | None = None, watch: Watch | None = None) -> PluginHost:
+    """Return a host on six cores, of which none is reserved."""
+    host = settings_of(config(), SIX_CORES, MooringConfig(plugins=choice(*plugins, watch=watch))).plugins
+    assert host is not None
+    return replace(host, machine=replace(host.machine, reserved=CPUSet(), rules=rules or TakeRules()))
 
 
 def wanted(need: int, pool: str, near: str = "", *, pod: Pod = POD, container: str = "app") -> CPUsWanted:

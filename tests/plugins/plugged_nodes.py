@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.laws.laws_whole_node import cpu_breaks
+from tests.plans import started_kubelet
 
 from mooring.engine.core.bits import CPUMask, list_text
 from mooring.engine.core.config import KubeletConfig, MooringConfig
@@ -22,7 +23,6 @@ from mooring.engine.core.topology import Topology
 from mooring.engine.cpumanager.policy import exclusive_cpus
 from mooring.engine.extensions.owners import hidden_of_pod
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.start import start_kubelet
 from mooring.engine.node import Decision, Node
 from mooring.inputs.configuration.mooring_config import plugin_choice
 from mooring.inputs.machines.compact import parse_compact
@@ -68,9 +68,7 @@ def node_on(
 ) -> Kubelet:
     """Return a started kubelet with plugins."""
     described = machine_named(machine) if isinstance(machine, str) else machine
-    start = start_kubelet(described.info, config, plugged(*plugins), files or StateTexts())
-    assert isinstance(start, Kubelet), start
-    return start
+    return started_kubelet(described.info, config, plugged(*plugins), files)
 
 
 def named(plugin: str, placement: str = "", **settings: Any) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
+from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.plugins.facts import PluginFailed, PluginFiltered
 from mooring.inputs.configuration.mooring_config import plugin_choice
@@ -84,31 +85,11 @@ def test_without_strict_another_kind_serves_before_a_mixture_and_a_mixture_befor
     assert cpus_of(mixed) & CPUSet.parse("12-19")
 
 
-def test_strict_refuses_and_says_who_withheld_what() -> None:
-    kubelet = node_on("i7-1370p", named("core-kinds", strict=True))
-    facts: list[object] = []
-    _, decision = kubelet.admit(pod("web", 13, core_kind="performance"), facts.append)
-    assert not decision.admitted
-    assert "requested=13, available=12" in decision.message
-    filtered = next(fact for fact in facts if isinstance(fact, PluginFiltered))
-    assert filtered.plugin == "core-kinds"
-    assert filtered.because == "they are on cores of another kind than performance"
-
-
 def test_the_annotation_of_a_container_wins() -> None:
     kubelet = node_on("i7-1370p", named("core-kinds", strict=True))
     _, decision = kubelet.admit(pod("web", 2, 2, core_kind="performance", core_kind__c1="efficiency"))
     assert cpus_of(decision, "c0") <= CPUSet.parse("0-11")
     assert cpus_of(decision, "c1") <= CPUSet.parse("12-19")
-
-
-def test_an_annotation_that_names_no_kind_is_refused_and_not_passed_over() -> None:
-    kubelet = node_on("i7-1370p", "core-kinds")
-    facts: list[object] = []
-    _, decision = kubelet.admit(pod("web", 2, core_kind="fast"), facts.append)
-    assert not decision.admitted
-    filtered = next(fact for fact in facts if isinstance(fact, PluginFiltered))
-    assert filtered.because == "mooring/core-kind: 'fast' is none of performance, efficiency, any"
 
 
 @pytest.mark.parametrize(("kind", "count", "group"), [("performance", 3, 2), ("performance", 5, 2)])
@@ -225,36 +206,55 @@ def test_the_system_never_gets_them_while_there_are_others() -> None:
         assert not reserved_of(node_on(reversed_, named("isolated-cpus", mode=mode))) & CPUSet.parse("0-3,8-11")
 
 
+UNISOLATED = machine_named("sockets=2 cores=8 threads=2 memory=16Gi")
+
+
+@pytest.mark.parametrize("mode", ["prefer", "avoid", "any"])
+def test_where_no_cpu_is_isolated_nothing_changes(mode: str) -> None:
+    _, decision = node_on(UNISOLATED, named("isolated-cpus", mode=mode)).admit(pod("web", 4))
+    _, without = node_on(UNISOLATED, "kubelet-rules").admit(pod("web", 4))
+    assert decision.containers == without.containers
+
+
+@pytest.mark.parametrize(
+    ("machine", "plugin", "asked", "because"),
+    [
+        (
+            "i7-1370p",
+            named("core-kinds", strict=True),
+            pod("web", 13, core_kind="performance"),
+            "they are on cores of another kind than performance",
+        ),
+        (
+            "i7-1370p",
+            "core-kinds",
+            pod("web", 2, core_kind="fast"),
+            "mooring/core-kind: 'fast' is none of performance, efficiency, any",
+        ),
+        (isolating(), "isolated-cpus", pod("web", 9, isolated_cpus="require"), "they are not isolated"),
+        (UNISOLATED, "isolated-cpus", pod("web", 4, isolated_cpus="require"), "no CPU is isolated here"),
+        (
+            UNISOLATED,
+            "isolated-cpus",
+            pod("web", 1, isolated_cpus="yes"),
+            "mooring/isolated-cpus: 'yes' is none of prefer, require, avoid, any",
+        ),
+    ],
+    ids=["another kind", "no kind", "too few isolated", "none isolated", "no mode"],
+)
+def test_a_refusal_says_who_withheld_what_and_why(
+    machine: Machine | str, plugin: object, asked: Pod, because: str
+) -> None:
+    facts: list[object] = []
+    _, decision = node_on(machine, plugin).admit(asked, facts.append)
+    assert decision.message.startswith("Allocate failed due to not enough cpus available to satisfy request")
+    assert [fact.because for fact in facts if isinstance(fact, PluginFiltered)] == [because]
+
+
 def test_prefer_takes_them_first_and_others_when_they_are_gone() -> None:
     kubelet = node_on(isolating(), named("isolated-cpus", mode="prefer"))
     _, decision = kubelet.admit(pod("web", 10))
     assert cpus_of(decision) >= ISOLATED
-
-
-def test_require_takes_no_others_and_says_why_it_refuses() -> None:
-    kubelet = node_on(isolating(), "isolated-cpus")
-    kubelet, fits = kubelet.admit(pod("fits", 6, isolated_cpus="require"))
-    assert cpus_of(fits) <= ISOLATED
-    facts: list[object] = []
-    _, refused = kubelet.admit(pod("more", 4, isolated_cpus="require"), facts.append)
-    assert "requested=4, available=2" in refused.message
-    assert [fact.because for fact in facts if isinstance(fact, PluginFiltered)] == ["they are not isolated"]
-
-
-def test_where_no_cpu_is_isolated_require_refuses_and_the_rest_changes_nothing() -> None:
-    plain = machine_named("sockets=2 cores=8 threads=2 memory=16Gi")
-    for mode in ("prefer", "avoid", "any"):
-        _, decision = node_on(plain, named("isolated-cpus", mode=mode)).admit(pod("web", 4))
-        _, without = node_on(plain, "kubelet-rules").admit(pod("web", 4))
-        assert decision.containers == without.containers
-    facts: list[object] = []
-    node_on(plain, "isolated-cpus").admit(pod("web", 4, isolated_cpus="require"), facts.append)
-    assert [fact.because for fact in facts if isinstance(fact, PluginFiltered)] == ["no CPU is isolated here"]
-
-
-def test_an_annotation_that_is_no_mode_is_refused() -> None:
-    _, decision = node_on(isolating(), "isolated-cpus").admit(pod("web", 1, isolated_cpus="yes"))
-    assert not decision.admitted
 
 
 @given(st.lists(st.tuples(st.integers(1, 6), st.sampled_from(["prefer", "require", "avoid", "any"])), max_size=8))

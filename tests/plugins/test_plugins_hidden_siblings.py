@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import to_builtins
-from tests.plans import started_plan
+from tests.plans import started_kubelet, started_plan
 from tests.plugins.plugged_nodes import (
     STATIC,
     WHOLE,
@@ -38,8 +38,8 @@ from mooring.engine.core.pod import ContainerKind, Pod, PodResources
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.extensions.owners import without_hidden
-from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.start import restart_kubelet, start_kubelet
+from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.kubelet.start import restart_kubelet
 from mooring.explanations.lines import story_lines
 from mooring.explanations.story import walk
 
@@ -89,9 +89,7 @@ def test_a_kubelet_without_the_plugin_gives_them_back() -> None:
     text = kubelet.files.cpu
     assert text is not None
     assert '"hidden:web"' in text
-    start = start_kubelet(kubelet.info, STATIC, plugged("kubelet-rules"), kubelet.files)
-    assert isinstance(start, Kubelet)
-    plain, _ = start.readmit([])
+    plain, _ = started_kubelet(kubelet.info, STATIC, plugged("kubelet-rules"), kubelet.files).readmit([])
     assert not plain.settled().node.cpu.assignments
 
 
@@ -123,9 +121,7 @@ def test_a_pod_with_resources_as_a_whole_is_refused_with_the_annotation() -> Non
 def test_a_container_with_hidden_siblings_cannot_be_resized() -> None:
     config = replace(STATIC, feature_gates={"InPlacePodVerticalScalingExclusiveCPUs": True})
     mooring = plugged("hidden-siblings", extensions=frozenset({"exclusive-resize"}))
-    start = start_kubelet(machine_named(SMT).info, config, mooring, StateTexts())
-    assert isinstance(start, Kubelet), start
-    kubelet, _ = start.admit(hiding("web", 2))
+    kubelet, _ = started_kubelet(machine_named(SMT).info, config, mooring).admit(hiding("web", 2))
     after, resize = kubelet.resize(hiding("web", 3))
     assert "hidden siblings" in str(resize)
     assert after.node.cpu == kubelet.node.cpu
@@ -161,28 +157,13 @@ def test_podresources_has_the_cpus_of_the_container_only() -> None:
 
 
 def test_an_owner_of_hidden_threads_is_no_stranger_in_the_files() -> None:
-    first = planned(hiding("web", 2))
-    again = started_plan(
-        Question(
-            machine_named(SMT), STATIC, plugged("hidden-siblings"), (), files=first.files, active=(hiding("web", 2),)
-        )
-    )
-    assert again.files == first.files
+    one = hiding("web", 2)
+    files = planned(one).files
+    question = Question(machine_named(SMT), STATIC, plugged("hidden-siblings"), (), files=files, active=(one,))
+    again = started_plan(question)
+    assert again.files == files
     assert not [finding for finding in again.findings if finding.code == "MOOR-505"]
-
-
-def test_the_doctor_finds_nothing_wrong_with_them() -> None:
-    first = planned(hiding("web", 2))
-    question = Question(
-        machine_named(SMT),
-        STATIC,
-        plugged("hidden-siblings"),
-        (),
-        files=replace(first.files, memory=None),
-        active=(hiding("web", 2),),
-    )
-    diagnosis = diagnose(question)
-    assert not diagnosis.all_problems
+    assert not diagnose(replace(question, files=replace(files, memory=None))).all_problems
 
 
 def test_what_others_of_the_pod_have_by_then_is_not_the_pools_when_a_container_goes() -> None:

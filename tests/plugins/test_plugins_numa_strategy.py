@@ -175,17 +175,6 @@ def test_where_a_preferred_merge_exists_nothing_changes() -> None:
     assert decision.affinity["c0"].preferred
 
 
-@pytest.mark.parametrize("policy", ["restricted", "single-numa-node"])
-def test_other_policies_are_left_alone(policy: str) -> None:
-    strict = replace(BEST_EFFORT, topology_manager_policy=policy)
-    kubelet = node_on(TWO_SOCKETS, "cpus-first", config=strict).with_devices(DeviceState(ON_NODE_1))
-    kubelet, _ = kubelet.admit(pod("zero", 3))
-    kubelet, _ = kubelet.admit(pod("one", 3))
-    kubelet, _ = kubelet.remove("zero")
-    _, decision = kubelet.admit(with_nic("web", 3))
-    assert decision.reason == "TopologyAffinityError"
-
-
 def test_explain_names_the_plugin() -> None:
     pods = [pod("zero", 3), pod("one", 3), with_nic("web", 3)]
     plan = make_plan(
@@ -208,13 +197,10 @@ def test_explain_names_the_plugin() -> None:
 def test_nothing_is_refused_because_of_it(requests: list[tuple[int, str, bool]]) -> None:
     """Law: with memory pinned too, whatever is admitted on a state without the plugin is admitted with it."""
     kubelet = node_on(TWO_SOCKETS, "cpus-first", config=WITH_MEMORY)
-    policy = kubelet.settings.cpu
-    assert policy is not None
     for index, (cpus, memory, leaves) in enumerate(requests):
         limits = {"cpu": Quantity.parse(str(cpus)), "memory": Quantity.parse(memory)}
         one = replace(pod(f"pod-{index}", cpus), containers=(Container("c0", requests=limits, limits=limits),))
-        bare = replace(kubelet.settings, plugins=None, cpu=replace(policy, chooser=None))
-        _, without = replace(kubelet.node, settings=bare).decide(one)
+        _, without = replace(kubelet.node, settings=_without_plugins(kubelet)).decide(one)
         kubelet, decision = kubelet.admit(one)
         assert decision.admitted or not without.admitted, decision.message
         assert not list(breaks(kubelet.node.settled()))

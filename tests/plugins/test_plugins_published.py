@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from tests.node.nodes import config, machine
 from tests.planner.recordings import machines, scenarios
 from tests.plans import started_plan
 from tests.plugins.installed_plugins import install
-from tests.plugins.made_plugins import answering, choice, cpus, plugin
+from tests.plugins.made_plugins import answering, choice, cpus, plugin, raising
 from tests.plugins.plugged_nodes import STATIC, WHOLE, machine_named, named, plugged, pod
 
 from mooring.answers.base.agreement import differences
@@ -58,15 +57,6 @@ def of_kinds(config: KubeletConfig, cpus: int, kind: str) -> Plan:
     return started_plan(Question(machine_named(HYBRID), config, mooring, (pod("web", cpus, core_kind=kind),)))
 
 
-def failing(point: str, error: Exception) -> MooringConfig:
-    def fail(**_asked: object) -> object:
-        raise error
-
-    points: Mapping[str, Callable[..., object]] = {point: fail}
-    choice = PluginChoice((ChosenPlugin("broken", {}, points, is_shipped=True),))
-    return MooringConfig(extensions=frozenset({"plugins"}), plugins=choice)
-
-
 def test_the_story_says_who_withheld_preferred_and_chose() -> None:
     mooring = plugged(named("core-kinds", strict=True), "hidden-siblings")
     one = pod("web", 2, core_kind="performance", hide_siblings="true")
@@ -99,7 +89,8 @@ def test_a_refusal_by_the_topology_manager_names_them_too() -> None:
 
 
 def test_a_plugin_that_fails_is_a_finding_once_and_a_line_of_each_story() -> None:
-    mooring = failing("pre_score", ValueError("no such table"))
+    broken = plugin("broken", pre_score=raising(ValueError("no such table")), is_shipped=True)
+    mooring = MooringConfig(extensions=frozenset({"plugins"}), plugins=choice(broken))
     plan = started_plan(Question(machine_named(HYBRID), STATIC, mooring, (pod("one", 1), pod("two", 1))))
     assert plan.is_yes
     found = [finding for finding in plan.findings if finding.code == "MOOR-531"]

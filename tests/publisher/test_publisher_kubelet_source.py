@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 from tests.agent.small_node import CONFIG, INFO
 from tests.plans import started_kubelet
@@ -35,15 +34,12 @@ from mooring.published.kubelet_source import (
     UnsettledError,
     held_devices,
 )
-from mooring.published.naming import Names, device_state
 from mooring.published.objects import NodeFacts, PodKey
-from mooring.published.writing import node_kubelet_version, node_uid
+from mooring.service import messages
 from mooring.service.apiserver import ClusterError
 from mooring.service.grpc_socket import GRPCSocket
 from mooring.service.logs import Log
 from mooring.service.podresources import (
-    ListedClaimDevice,
-    ListedContainer,
     ListedPod,
     PodResourcesClient,
     PodResourcesError,
@@ -139,13 +135,14 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningKubelet
 def source(
     running: RunningKubelet,
     load: Callable[[], NodeFacts] = lambda: FACTS,
-    names: Callable[[tuple[ListedPod, ...]], Names] | None = None,
+    names: Callable[[tuple[ListedPod, ...]], Mapping[tuple[str, str], str]] | None = None,
+    kubelet: KubeletAndSlices | None = None,
 ) -> KubeletSource:
     return KubeletSource(
         "n",
         running.root,
         load,
-        running.client,
+        kubelet or running.client,
         socket=running.socket,
         names=names,
         clock=lambda: running.now,
@@ -269,7 +266,7 @@ def test_api_server_tells_the_uids_that_the_files_do_not(running: RunningKubelet
     running.admit(pod("a"))
     asked: list[int] = []
 
-    def names(pods: tuple[ListedPod, ...]) -> Names:
+    def names(pods: tuple[ListedPod, ...]) -> Mapping[tuple[str, str], str]:
         asked.append(len(pods))
         told = {("shop", "a"): "older uid of a"}
         return told if len(asked) < 3 else {**told, ("shop", "plain"): "uid-plain"}
@@ -287,7 +284,7 @@ def test_api_server_that_never_tells_is_not_asked_for_ever(running: RunningKubel
     running.kubelet = replace(running.kubelet, node=running.kubelet.node.adopt([pod("plain", "500m")]))
     asked: list[int] = []
 
-    def nobody(pods: tuple[ListedPod, ...]) -> Names:
+    def nobody(pods: tuple[ListedPod, ...]) -> Mapping[tuple[str, str], str]:
         asked.append(len(pods))
         return {}
 
@@ -325,40 +322,6 @@ def test_the_release_is_read_again_when_a_kubelet_registers(running: RunningKube
     assert seen.state.facts != first.state.facts
 
 
-# The version of a node's kubelet is read from its Node object.
-
-
-NODE = {"metadata": {"uid": "u"}, "status": {"nodeInfo": {"kubeletVersion": "v1.34.2+k3s1"}}}
-UNKNOWN: list[tuple[int, Any]] = [(404, {}), (403, {}), (200, {"status": {}}), (200, [])]
-
-
-def asked(code: int, content: Any) -> httpx2.Client:
-    def answer(request: httpx2.Request) -> httpx2.Response:
-        assert request.url.path == "/api/v1/nodes/n1"
-        return httpx2.Response(code, json=content)
-
-    return httpx2.Client(transport=httpx2.MockTransport(answer), base_url="http://api")
-
-
-@pytest.mark.parametrize(
-    ("code", "content", "uid", "version"),
-    [
-        (200, NODE, "u", "v1.34.2+k3s1"),
-        *((code, content, "", "") for code, content in UNKNOWN),
-    ],
-)
-def test_the_node_object_names_uid_and_version_and_what_cannot_be_read_is_not_known(
-    code: int, content: Any, uid: str, version: str
-) -> None:
-    http = asked(code, content)
-    assert (node_uid(http, "n1"), node_kubelet_version(http, "n1")) == (uid, version)
-
-
-def test_a_server_that_fails_is_an_error() -> None:
-    with pytest.raises(ClusterError):
-        node_kubelet_version(asked(500, {}), "n1")
-
-
 # Devices of dynamic resource allocation as a publisher sees them: slices of the node, holders of the kubelet.
 
 
@@ -366,19 +329,42 @@ DRIVER = "gpu.example.com"
 PCI = (PCIDevice("0000:3b:00.0", "030200", "10de", "2330", 1, "pci0000:3a"),)
 
 
-def test_holders_are_those_that_the_kubelet_lists_with_and_without_a_uid_and_of_a_slice_or_not() -> None:
-    def pod(name: str, device: str) -> ListedPod:
-        claimed = ListedClaimDevice("shop", "claim", DRIVER, "n", device)
-        return ListedPod("shop", name, (ListedContainer("app", 0, dynamic=(claimed,)),))
+@dataclass
+class ListedKubelet:
+    """A kubelet of which only its answers are known: each pod has a device of a claim."""
 
+    devices_of_pods: dict[str, str]
+
+    def listed(self) -> bytes:
+        answer = messages.ListPodResourcesResponseMessage()
+        for name, device in self.devices_of_pods.items():
+            claim = answer.pod_resources.add(namespace="shop", name=name).containers.add(name="app")
+            given = claim.dynamic_resources.add(claim_namespace="shop", claim_name="claim").claim_resources
+            given.add(driver_name=DRIVER, pool_name="n", device_name=device)
+        return answer.SerializeToString()
+
+    def devices(self) -> dict[str, tuple[Device, ...]]:
+        return {GPU: (Device("a"),)}
+
+
+def test_holders_are_those_that_the_kubelet_lists_with_and_without_a_uid_and_of_a_slice_or_not(
+    running: RunningKubelet,
+) -> None:
     offered = {DRIVER: (Device("n/g0", (0,)), Device("n/g1", (1,)), Device("n/g2", (1,)))}
-    keys = [PodKey("shop", "web", "u1"), PodKey("shop", "db", "")]
-    state = device_state(offered, [pod("web", "g1"), pod("db", "g2")], keys, ())
-    assert state.held_by("u1", "app", DRIVER) == {"n/g1"}
-    assert state.available(DRIVER) == {"n/g0"}
+
+    def state(given: dict[str, str]) -> DeviceState:
+        kubelet = KubeletAndSlices(ListedKubelet(given), lambda: offered)
+        return not_none(
+            source(running, names=lambda _: {("shop", "web"): "u1"}, kubelet=kubelet).observe()
+        ).state.devices
+
+    found = state({"web": "g1", "db": "g2"})
+    assert found.held_by("u1", "app", DRIVER) == {"n/g1"}
+    assert found.available(DRIVER) == {"n/g0"}
+    assert found.available(GPU) == {"a"}
     # A device that no slice lists any more is not free for others.
-    state = device_state({}, [pod("web", "gone")], keys[:1], ())
-    assert state.devices == {DRIVER: (Device("n/gone", healthy=False),)}
+    offered.clear()
+    assert state({"web": "gone"}).devices == {DRIVER: (Device("n/gone", healthy=False),), GPU: (Device("a"),)}
 
 
 class NoCluster:
@@ -414,15 +400,3 @@ def test_slices_are_listed_now_and_then_and_kept_while_the_api_server_is_away(mo
     now = LISTING + 1
     assert listed() == expected
     assert asked == [f"{SLICES}?spec.nodeName=n"] * 2
-
-
-def test_a_kubelets_devices_are_those_of_plugins_and_of_slices() -> None:
-    class Kubelet:
-        def listed(self) -> bytes:
-            return b"list"
-
-        def devices(self) -> dict[str, tuple[Device, ...]]:
-            return {"v/gpu": (Device("a"),)}
-
-    both = KubeletAndSlices(Kubelet(), lambda: {DRIVER: (Device("n/g"),)})
-    assert (both.listed(), both.devices()) == (b"list", {DRIVER: (Device("n/g"),), "v/gpu": (Device("a"),)})

@@ -21,8 +21,7 @@ from mooring.inputs.machines.compact import parse_compact
 from mooring.published.facts_document import facts_of
 from mooring.published.objects import state_of
 from mooring.published.observation import EngineObserver, Observation
-from mooring.published.publisher import LOOKING, Publisher, PublisherCounts
-from mooring.published.writing import Rhythm
+from mooring.published.publisher import LOOKING, Pace, Publisher
 from mooring.service.apiserver import Cluster, ClusterError, cluster_of
 
 NODE = "node-1"
@@ -31,7 +30,6 @@ STATE = f"PATCH /apis/mooring.dev/v1alpha1/nodestates/{NODE}"
 TOPOLOGY = f"PATCH /apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies/{NODE}"
 MACHINE = parse_compact("cores=8 memory=8Gi").info
 CONFIG = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
-RHYTHM = Rhythm(gathering=0.2, least=1.0, heartbeat=300.0)
 BEGAN = 1_700_000_000.0
 
 
@@ -43,7 +41,7 @@ class Node:
     kubelet: Kubelet = field(default_factory=lambda: started_kubelet(MACHINE, CONFIG))
     observer: EngineObserver = field(default_factory=lambda: EngineObserver(NODE))
     now: float = 1000.0
-    rhythm: Rhythm = RHYTHM
+    pace: Pace = field(default_factory=Pace)
     told: list[Finding] = field(default_factory=list)
     problem: str = ""
     computed: float = 0.0
@@ -56,7 +54,7 @@ class Node:
             lambda: self.observe(),  # noqa: PLW0108 - a test may replace it
             self.connect,
             NODE,
-            rhythm=self.rhythm,
+            pace=self.pace,
             cpu=lambda: self.computed,
             report=self.told.append,
             clock=lambda: self.now,
@@ -97,22 +95,22 @@ class Node:
 
 
 @contextmanager
-def publishing(rhythm: Rhythm) -> Iterator[Node]:
+def publishing(pace: Pace) -> Iterator[Node]:
     with FaultInjector(node=NODE) as cluster:
-        one = Node(cluster, rhythm=rhythm)
+        one = Node(cluster, pace=pace)
         yield one
         one.publisher.close()
 
 
 @pytest.fixture
 def node() -> Iterator[Node]:
-    with publishing(RHYTHM) as one:
+    with publishing(Pace()) as one:
         yield one
 
 
 @pytest.fixture
 def waking() -> Iterator[Node]:
-    with publishing(replace(RHYTHM, waking=5.0)) as one:
+    with publishing(Pace(waking=5.0)) as one:
         yield one
 
 
@@ -144,14 +142,14 @@ def test_burst_of_changes_is_one_write(node: Node) -> None:
     assert [body["status"]["exclusiveCPUs"]["available"] for body in node.written()] == [7, 2]
     assert len(node.written(TOPOLOGY)) == 2
     assert len(node.written(FACTS)) == 1
-    assert node.publisher.counts.writes == 2
+    assert node.publisher.writes == 2
 
 
 def test_nothing_is_written_while_nothing_changes_but_the_heartbeat(node: Node) -> None:
     node.let_pass(299.0)
     assert len(node.written()) == 1
     node.let_pass(400.0)
-    counts = node.publisher.counts
+    counts = node.publisher
     assert (counts.writes, counts.bursts, counts.changes) == (3, 1, 1)
     first, second, third = node.written()
     assert first["spec"] == second["spec"] == third["spec"]
@@ -200,7 +198,7 @@ def test_write_that_fails_is_done_again_as_a_whole(node: Node, what: str) -> Non
     assert len(node.written(what)) == 3
     assert node.written(STATE)[-1]["spec"] == node.written(STATE)[0]["spec"]
     assert [finding.severity for finding in node.told] == ["warning", "warning", "info"]
-    assert node.publisher.counts.writes == 1
+    assert node.publisher.writes == 1
 
 
 @pytest.mark.parametrize(
@@ -248,7 +246,7 @@ def test_node_that_cannot_be_seen_is_not_confirmed(node: Node) -> None:
     node.problem = "the kubelet is away"
     node.let_pass(1000.0)
     assert len(node.written()) == 1
-    assert values(node.publisher.counts, node.now)["mooring_publish_blind_looks_total"] >= 2
+    assert values(node)["mooring_publish_blind_looks_total"] >= 2
     assert "the kubelet is away" in node.told[0].message
     node.problem = ""
     node.admit("a")
@@ -307,7 +305,7 @@ def test_more_room_wakes_after_it_is_published_and_less_room_does_not(waking: No
     assert woken(waking)[-1] == str(waking.written()[-1]["spec"]["sequence"])
     order = [request.what for request in waking.cluster.requests if request.what in (STATE, WAKE)]
     assert order[-2:] == [STATE, WAKE]
-    assert waking.publisher.counts.wakes == 2
+    assert waking.publisher.wakes == 2
 
 
 def test_changes_without_end_are_written_once_a_second_and_wake_every_five_seconds_at_most(waking: Node) -> None:
@@ -335,7 +333,7 @@ def test_room_that_grew_while_nobody_could_be_woken_is_told_later(waking: Node) 
 def test_a_refusal_is_reported_and_tried_again_and_holds_up_no_state(waking: Node) -> None:
     waking.cluster.fail(WAKE, Fault(403))
     waking.let_pass(2.0)
-    assert waking.publisher.counts.wakes == 0
+    assert waking.publisher.wakes == 0
     (told,) = waking.told
     assert told.severity == "warning"
     assert "waiting pods tried again is not written" in told.message
@@ -343,29 +341,30 @@ def test_a_refusal_is_reported_and_tried_again_and_holds_up_no_state(waking: Nod
     waking.let_pass(2.0)
     assert len(waking.written()) == 2
     waking.let_pass(4.0)
-    assert waking.publisher.counts.wakes == 1
+    assert waking.publisher.wakes == 1
 
 
-def values(counts: PublisherCounts, now: float) -> dict[str, float]:
-    lines = replace(counts, clock=lambda: now).text().decode().splitlines()
+def values(node: Node) -> dict[str, float]:
+    lines = node.publisher.text().decode().splitlines()
     return {name: float(value) for name, value in (line.split() for line in lines if not line.startswith("#"))}
 
 
 def test_the_page_has_the_counts_and_the_age_of_the_last_write_once_there_was_one(node: Node) -> None:
     age = "mooring_publish_last_write_age_seconds"
-    assert age not in values(node.publisher.counts, node.now)
+    assert age not in values(node)
     node.let_pass(1.0)
-    assert values(node.publisher.counts, not_none(node.publisher.counts.written_at) + 77.5)[age] == 77.5
+    node.now = not_none(node.publisher.written_at) + 77.5
+    assert values(node)[age] == 77.5
     node.cluster.fail(STATE, Fault(503))
     node.admit("a")
     node.let_pass(4.0)
-    assert values(node.publisher.counts, node.now) == {
+    assert values(node) == {
         "mooring_publish_changes_total": 2,
         "mooring_publish_writes_total": 2,
         "mooring_publish_failures_total": 1,
         "mooring_publish_blind_looks_total": 0,
         "mooring_publish_wakes_total": 0,
-        age: node.now - not_none(node.publisher.counts.written_at),
+        age: node.now - not_none(node.publisher.written_at),
         "mooring_publish_change_cpu_seconds_count": 2,
         "mooring_publish_change_cpu_seconds_sum": 0,
     }
@@ -373,7 +372,7 @@ def test_the_page_has_the_counts_and_the_age_of_the_last_write_once_there_was_on
 
 def test_the_cpu_time_of_a_burst_is_for_seeing_and_writing_it(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     node.let_pass(5.0)
-    before = node.publisher.counts.burst_cpu, node.publisher.counts.bursts
+    before = node.publisher.burst_cpu, node.publisher.bursts
     observe = node.observe
 
     def costly() -> Observation:
@@ -383,10 +382,10 @@ def test_the_cpu_time_of_a_burst_is_for_seeing_and_writing_it(node: Node, monkey
     # Every observation costs a quarter of a second.
     monkeypatch.setattr(node, "observe", costly)
     node.let_pass(5.0)
-    assert (node.publisher.counts.burst_cpu, node.publisher.counts.bursts) == before, "nothing has changed"
+    assert (node.publisher.burst_cpu, node.publisher.bursts) == before, "nothing has changed"
     node.admit("a")
     node.let_pass(0.1)
     node.admit("b")
     node.let_pass(5.0)
-    assert node.publisher.counts.bursts == before[1] + 1
-    assert node.publisher.counts.burst_cpu == before[0] + 0.5
+    assert node.publisher.bursts == before[1] + 1
+    assert node.publisher.burst_cpu == before[0] + 0.5

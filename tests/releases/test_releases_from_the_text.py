@@ -21,7 +21,7 @@ from mooring.engine.core.quantity import Quantity
 from mooring.engine.core.release import NEWEST, Release, ReleaseRules
 from mooring.engine.core.topology import CPUPlace, Topology, build_topology, discover_topology
 from mooring.engine.cpumanager.facts import CPUsAssigned, PodPartitioned, PodShareCut
-from mooring.engine.cpumanager.options import CPUOptions, TakeRules
+from mooring.engine.cpumanager.options import TakeRules
 from mooring.engine.cpumanager.pod_allocation import allocate_pod
 from mooring.engine.cpumanager.policy import StaticPolicy
 from mooring.engine.cpumanager.state import CPUState
@@ -61,11 +61,11 @@ def test_a_node_that_cannot_give_the_full_share_gives_nothing(release: Release) 
 
 def test_up_to_1_37_the_claim_of_uneven_nodes_does_not_end() -> None:
     """Rule claim-loop: combinations that are remembered as they are found (rule saved-combo) lead to no such claim."""
-    machine, options = uneven_machine(), CPUOptions(frozenset({"distribute-cpus-across-numa"}))
+    machine, options = uneven_machine(), {"distribute-cpus-across-numa"}
     newest, preview = RELEASES["1.37"].rules, RELEASES["1.38"].rules
 
     def taken(older: ReleaseRules) -> object:
-        return take(machine, machine.all_cpus, 8, options.take_rules(frozenset(), older))
+        return take(machine, machine.all_cpus, 8, TakeRules.of(options, frozenset(), older))
 
     assert taken(newest) == Endless("claim-loop")
     assert isinstance(taken(preview), int)
@@ -235,7 +235,7 @@ KINDS = {"c": ContainerKind.APP, "s": ContainerKind.SIDECAR, "i": ContainerKind.
 
 def policy(release: str) -> StaticPolicy:
     gates = PodLevelGates(resources=True, managers=True)
-    rules = CPUOptions().take_rules(frozenset(), RELEASES[release].rules)
+    rules = TakeRules.of((), frozenset(), RELEASES[release].rules)
     return StaticPolicy(MACHINE, rules, mask("0"), mask("0"), gates=gates)
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.cpumanager.pods import guaranteed
 from tests.node import metered
 from tests.node.metered import Metered
+from tests.node.podlevel_nodes import shared
 from tests.node.resizable import SIXTEEN, pod
 from tests.releases.flipped import flipped
 
@@ -142,7 +144,7 @@ def test_since_1_38_every_node_has_a_count_from_the_start_and_returns_to_0() -> 
     assert start == (0, 14000, 0, 0)
     assert gauges(Metered(metered.config(), release=flipped(RELEASES["1.37"], "gauges-by-difference"))) == start
     assert ON_NODE_0 not in Metered(metered.config(), release=flipped(PREVIEW, "gauges-by-difference")).numbers
-    node.admit(metered.pod("a", metered.container("main", "2")))
+    node.admit(guaranteed("a", metered.container("main", "2")))
     assert gauges(node) == (2, 12000, 2, 0)
     node.remove("a")
     assert gauges(node) == start
@@ -151,14 +153,14 @@ def test_since_1_38_every_node_has_a_count_from_the_start_and_returns_to_0() -> 
 def test_since_1_38_cpus_reused_from_an_init_container_count_once() -> None:
     node = Metered(metered.config(), release=PREVIEW)
     start = gauges(node)
-    node.admit(metered.pod("a", metered.init("warm", "2"), metered.container("main", "4")))
+    node.admit(guaranteed("a", metered.init("warm", "2"), metered.container("main", "4")))
     assert gauges(node) == (4, 10000, 4, 0)
     node.remove("a")
     assert gauges(node) == start
 
 
 def test_since_1_38_the_cpus_of_a_whole_pod_are_exclusive_ones_too() -> None:
-    asked = metered.pod_level("a", "4", "2Gi", metered.container("main", "2"), metered.shared("rest"))
+    asked = metered.pod_level("a", "4", "2Gi", metered.container("main", "2"), shared("rest"))
     kubelet = metered.config(policy="best-effort", scope="pod", gates=MANAGERS)
     older, newer = (Metered(kubelet, release=release) for release in (RELEASES["1.37"], PREVIEW))
     for one in (older, newer):

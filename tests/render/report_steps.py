@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mooring.views.report import ReportCPU, ReportView
+from mooring.views.report import ReportView
+from mooring.views.view import CPUView
 
 
-def cpu_states(report: ReportView, step: int) -> Mapping[int, ReportCPU]:
+def cpu_states(report: ReportView, step: int) -> Mapping[int, CPUView]:
     """Return every CPU's use and owners after a step, by adding up the changes."""
-    found: dict[int, ReportCPU] = {}
-    for cpus, state in (change for done in report.steps[: step + 1] for change in done.cpus):
-        found.update(dict.fromkeys(cpus, state))
-    return found
+    return {view.cpu: view for done in report.steps[: step + 1] for views in done.cpus for view in views}

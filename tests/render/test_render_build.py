@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from hashlib import sha256
 from io import StringIO
@@ -28,7 +28,7 @@ from mooring.engine.core.machine import HardwareCPU, HardwareNode, Machine
 from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode
 from mooring.views.build import CPUOwner, Pools, build_view
 from mooring.views.console import STYLES, write
-from mooring.views.svg.elements import DARK, HATCH_OPACITY, HATCHES, LIGHT, Ground
+from mooring.views.svg.elements import DARK, HATCH_OPACITY, HATCHES, LIGHT
 from mooring.views.terminal import picture
 from mooring.views.view import (
     OWNER_COLOURS,
@@ -370,13 +370,13 @@ def test_text_on_every_fill_is_readable_also_hatched_and_with_256_colours(colour
 
 
 @pytest.mark.parametrize("ground", [LIGHT, DARK], ids=["light", "dark"])
-def test_text_and_borders_of_the_svg_can_be_seen_on_every_ground_they_stand_on(ground: Ground) -> None:
-    for paper in (ground.page, ground.socket, ground.node):
-        assert contrast(ground.ink, paper) >= 7
-        assert contrast(ground.quiet, paper) >= 4.5
-        assert contrast(ground.edge, paper) >= 3
-    for paper in (ground.grey, ground.stripe):
-        assert contrast(ground.ink, paper) >= 4.5
+def test_text_and_borders_of_the_svg_can_be_seen_on_every_ground_they_stand_on(ground: Mapping[str, str]) -> None:
+    for paper in (ground["page"], ground["socket"], ground["node"]):
+        assert contrast(ground["ink"], paper) >= 7
+        assert contrast(ground["quiet"], paper) >= 4.5
+        assert contrast(ground["edge"], paper) >= 3
+    for paper in (ground["grey"], ground["stripe"]):
+        assert contrast(ground["ink"], paper) >= 4.5
 
 
 def test_every_use_has_a_style_in_the_terminal() -> None:

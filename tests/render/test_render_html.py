@@ -22,12 +22,11 @@ from tests.values import not_none
 
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Finding
+from mooring.engine.memorymanager.state import MemoryTable, NUMANodeState
 from mooring.views.build import CPUOwner, Pools, build_view
 from mooring.views.devices import DeviceView, cut, short_names, unique_names
 from mooring.views.html import HEATS, html_text, style_text
 from mooring.views.report import (
-    Account,
-    ReportCPU,
     ReportPod,
     ReportStep,
     ReportView,
@@ -36,7 +35,7 @@ from mooring.views.report import (
 )
 from mooring.views.svg.elements import escape, fitting, style_sheet, text_width
 from mooring.views.svg.picture import svg_text
-from mooring.views.view import CPUUse, PlacementRow, RejectedPod, contrast
+from mooring.views.view import CPUUse, CPUView, PlacementRow, RejectedPod, contrast
 from mooring.views.wording import owner_marks
 
 BIG = SampleShape(sockets=2, nodes=4, caches=4, cores=8)
@@ -63,7 +62,7 @@ def test_every_cpu_is_in_the_data_and_once_on_each_map() -> None:
 def test_an_l3_of_512_cpus_that_no_step_changes_is_one_block_and_all_else_are_cells() -> None:
     pools = Pools(CPUSet.parse("4"), CPUSet.parse("4-511"))
     view = build_view(regular(BIG), owners=[pod_with("ns/pod/main", "0-3")], pools=pools)
-    passing = ReportStep(0, ((CPUSet.parse("40"), ReportCPU(CPUUse.FREE)),))
+    passing = ReportStep(0, ((CPUView(40, CPUUse.FREE),),))
     page = Page(html_text(report_on(view, steps=(ReportStep(None), passing))))
     cells = set(cells_of(page))
     l3s = {cpu.cpu: cpu.l3 for cpu in view.cpus()}
@@ -75,11 +74,15 @@ def test_an_l3_of_512_cpus_that_no_step_changes_is_one_block_and_all_else_are_ce
 def test_the_data_in_the_page_is_the_data_of_the_report() -> None:
     report = report_on(
         occupied(regular(SampleShape())),
-        accounts=(Account(0, "memory", 64, 2, 60),),
+        accounts={0: NUMANodeState(0, {"memory": MemoryTable(64, 2, 60, 0, 60)}, (0,))},
         devices=(DeviceView("x/gpu", "gpu-0", (0,)),),
         steps=(
             ReportStep(None),
-            ReportStep(0, accounts=((0, Account(0, "memory", 64, 2, 60, 5, 55, (0,))),), devices=((0, "ns/pod/c"),)),
+            ReportStep(
+                0,
+                memory={0: NUMANodeState(1, {"memory": MemoryTable(64, 2, 60, 5, 55)}, (0,))},
+                devices=((0, "ns/pod/c"),),
+            ),
         ),
     )
     data = Page(html_text(report)).data()
@@ -115,7 +118,7 @@ def _filled(one: str, two: str) -> ReportView:
         pods=(rejected,),
         refusal=one,
         refusal_code=two,
-        accounts=(Account(0, one, 64),),
+        accounts={0: NUMANodeState(0, {one: MemoryTable(64, 0, 0, 0, 0)}, ())},
         devices=(DeviceView(one, two, ()),),
         findings=(Finding("warning", one, f"{one} {two}", "MOOR-401"), Finding("warning", one, two, two)),
         facts=((one, two),),
@@ -181,7 +184,7 @@ def test_ids_are_unique_and_labels_name_things_that_exist() -> None:
 
 def test_sections_without_content_are_left_out() -> None:
     view = build_view(hybrid())
-    state = {cpu.cpu: ReportCPU(cpu.use) for cpu in view.cpus()}
+    state = {cpu.cpu: cpu for cpu in view.cpus()}
     page = Page(html_text(ReportView("v1.37.1", view, (ReportStep(None, changes_between({}, state)),))))
     assert [text for tag, text in page.texts if tag == "h2"] == ["Machine"]
     assert html_text(_filled("name", "other")) == html_text(_filled("name", "other")), "the same report, the same bytes"
@@ -207,19 +210,19 @@ def test_the_distance_matrix_reads_on_every_shade_light_and_dark() -> None:
     assert min(contrast(one, two) for one, two in zip(grounds, words, strict=True)) >= 4.5
 
 
-CPU_STATES = st.dictionaries(
-    st.integers(0, 80),
-    st.builds(ReportCPU, st.sampled_from(CPUUse), st.lists(st.integers(0, 3), max_size=2).map(tuple)),
+CPU_STATES = st.lists(
+    st.builds(CPUView, st.integers(0, 80), st.sampled_from(CPUUse), st.none() | st.integers(0, 3)),
     min_size=1,
     max_size=12,
-)
+    unique_by=lambda view: view.cpu,
+).map(lambda views: {view.cpu: view for view in views})
 
 
 @given(st.lists(CPU_STATES, min_size=1, max_size=4))
 @settings(max_examples=30, deadline=None)
-def test_changes_added_up_are_the_states_that_they_came_from(drawn: list[dict[int, ReportCPU]]) -> None:
+def test_changes_added_up_are_the_states_that_they_came_from(drawn: list[dict[int, CPUView]]) -> None:
     cpus = {cpu for states in drawn for cpu in states}
-    frames = [{cpu: states.get(cpu, ReportCPU(CPUUse.OFFLINE)) for cpu in sorted(cpus)} for states in drawn]
+    frames = [{cpu: states.get(cpu, CPUView(cpu, CPUUse.OFFLINE)) for cpu in sorted(cpus)} for states in drawn]
     steps = tuple(
         ReportStep(None, changes_between(frames[index - 1] if index else {}, frame))
         for index, frame in enumerate(frames)

@@ -114,8 +114,8 @@ def layouts(view: NodeView, width: int) -> list[tuple[CellMetrics | None, Pictur
     for tallest in (10**6, -1):
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr("mooring.views.terminal.TALLEST_NUMBERED_MAP", tallest)
-            layout, cells = map_layout(view, width)
-        found.append((None, layout, cells.width, 1))
+            layout, metrics = map_layout(view, width)
+        found.append((None, layout, metrics.cell_width, 1))
     metrics = svg_metrics(view)
     found.append((metrics, arrange(view.boxes, metrics, width * 8), metrics.cell_width, metrics.cell_height))
     return found
@@ -230,13 +230,13 @@ def _inside(inner: PlacedBox, outer: PlacedBox) -> bool:
 @given(views(), st.integers(20, 220))
 def test_nothing_in_the_terminal_covers_a_cell(drawn: tuple[NodeView, set[int]], width: int) -> None:
     view, _ = drawn
-    layout, cells = map_layout(view, width)
-    if layout.width > width or not cells.numbered:
+    layout, metrics = map_layout(view, width)
+    if layout.width > width or metrics.label_width:
         return
     lines = terminal_text(view, width).splitlines()
     top = next(number for number, line in enumerate(lines) if not line) + 1
     for cell in layout.cells():
-        shown = lines[top + cell.y].ljust(width)[cell.x : cell.x + cells.width]
+        shown = lines[top + cell.y].ljust(width)[cell.x : cell.x + metrics.cell_width]
         assert shown.strip() == f"{cell.view.cpu}{cpu_mark(cell.view, view)}"
 
 

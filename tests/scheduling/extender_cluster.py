@@ -18,9 +18,10 @@ from msgspec import Raw, structs
 from tests.plans import started_kubelet
 
 from mooring.cluster.extender.binding import Binder
-from mooring.cluster.extender.deciding import Decider, NodeVerdict
+from mooring.cluster.extender.deciding import Decider
 from mooring.cluster.extender.options import ExtenderOptions
 from mooring.cluster.extender.pods import Seen, Shapes
+from mooring.cluster.extender.possible_nodes import NodeVerdict
 from mooring.cluster.extender.run import Extender, extender_with
 from mooring.cluster.extender.view import ClusterView
 from mooring.cluster.extender.wire import BindArguments

@@ -24,8 +24,7 @@ from mooring.cluster.extender.run import limits_of, serve
 from mooring.cluster.extender.wire import BindArguments
 from mooring.engine.core.errors import InputError
 from mooring.service.apiserver import Cluster, ClusterError
-from mooring.service.connections import HANDSHAKES
-from mooring.service.http import TLSFiles, tls_context
+from mooring.service.http import HANDSHAKES, TLSFiles, tls_context
 from mooring.service.options import Address
 
 IMPATIENT = 0.2

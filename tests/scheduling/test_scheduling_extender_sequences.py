@@ -33,11 +33,11 @@ from tests.scheduling.extender_cluster import (
 )
 from tests.values import refusal
 
-from mooring.cluster.extender.deciding import Decider, PossibleNodes, anonymous
+from mooring.cluster.extender.deciding import Decider, quality_of
 from mooring.cluster.extender.options import WEIGHTS
 from mooring.cluster.extender.pods import Seen, Shapes, seen_pod
+from mooring.cluster.extender.possible_nodes import PossibleNodes, anonymous
 from mooring.cluster.extender.run import Extender
-from mooring.cluster.extender.scores import quality_of
 from mooring.cluster.extender.view import ClusterView
 from mooring.engine.checkpoint.checksum import data_checksum
 from mooring.engine.core.config import CPU_HOTPLUG, KubeletConfig, MooringConfig, ReservedMemory
@@ -299,8 +299,9 @@ def published() -> Kubelet:
     start = started(replace(EIGHT, mooring=MooringConfig(frozenset({CPU_HOTPLUG}))))
     kubelet, decision = start.admit(pod(2))
     assert decision.admitted
-    kubelet, change = kubelet.offline(1 << min(decision.containers["a"].cpus))
-    assert change.broken[0].replaced_by
+    lost = min(decision.containers["a"].cpus)
+    kubelet, _ = kubelet.offline(1 << lost)
+    assert dict(kubelet.node.cpu.displaced["p"]).keys() == {lost}
     return kubelet
 
 
@@ -465,7 +466,7 @@ def test_the_predicting_thread_outlives_a_bad_node(
     said: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = ready_extender(report=lambda about, problem: said.append((about, problem)))
-    monkeypatch.setattr("mooring.cluster.extender.deciding.view_key", broken)
+    monkeypatch.setattr("mooring.cluster.extender.possible_nodes.view_key", broken)
     publish(made.view, FACTS, {"lying": started(FACTS)})
     made.start()
     until(lambda: any(about == "lying" for about, _ in said), "the fault is told")
@@ -493,9 +494,9 @@ def test_an_object_at_which_a_reader_fails_is_that_nodes_fault(monkeypatch: pyte
     said: list[str] = []
     facts, states, _ = ready_extender(report=lambda about, _problem: said.append(about)).followers
     name, item = forged(lambda _content: None)
-    monkeypatch.setattr("mooring.cluster.extender.watches.facts_of", broken)
+    monkeypatch.setattr("mooring.cluster.extender.run.facts_of", broken)
     facts.listener.changed(item)
-    monkeypatch.setattr("mooring.cluster.extender.watches.state_of", broken)
+    monkeypatch.setattr("mooring.cluster.extender.run.state_of", broken)
     state = state_document(state_of_node(FACTS, started(FACTS), node="lying"))
     states.listener.listed(iter([[msgspec.Raw(msgspec.json.encode(state))]]))
     assert said == [f"NodeFacts {name}", "lying"]

@@ -34,16 +34,17 @@ from tests.scheduling.extender_cluster import (
 from tests.service.otlp_receiver import attributes, receiving
 
 from mooring.cluster.extender.binding import Binder
-from mooring.cluster.extender.deciding import Decider, NodeVerdict
+from mooring.cluster.extender.deciding import Decider
 from mooring.cluster.extender.options import ExtenderOptions
 from mooring.cluster.extender.pods import Seen, Shapes, seen_pod
-from mooring.cluster.extender.run import Extender, take_part
+from mooring.cluster.extender.possible_nodes import NodeVerdict
+from mooring.cluster.extender.run import Extender
 from mooring.cluster.extender.view import ClusterView
 from mooring.cluster.extender.wire import BindAnswer, BindArguments
 from mooring.engine.core.pod import Pod, QoS
 from mooring.engine.kubelet.admit import shape_of
 from mooring.service.apiserver import ClusterError
-from mooring.service.lease import Election, Lease
+from mooring.service.lease import Election, Lease, ReadLease, WriteLease
 from mooring.service.logs import open_traces
 from mooring.service.options import read_options
 
@@ -403,17 +404,10 @@ FACTS_REPLICAS = facts_with("sockets=1 cores=2 threads=2 memory=8Gi", topology_m
 """Three CPUs can be given away."""
 
 
-class OneLease:
-    """A Lease that nobody else writes."""
-
-    def __init__(self) -> None:
-        self.lease: Lease = {"metadata": {}}
-
-    def read(self) -> Lease:
-        return self.lease
-
-    def write(self, lease: Lease) -> None:
-        self.lease = lease
+def one_lease() -> tuple[ReadLease, WriteLease]:
+    """Return what reads and writes a Lease that nobody else writes."""
+    leases: list[Lease] = [{"metadata": {}}]
+    return lambda: leases[-1], leases.append
 
 
 class Server(Recorder):
@@ -447,7 +441,7 @@ class Replica:
         self.view = ClusterView(lambda: self.now)
         self.view.replace_pods([])
         publish(self.view, FACTS_REPLICAS, {NODE: started(FACTS_REPLICAS)})
-        self.election = Election(OneLease(), "10.0.0.7:8888", lambda: self.now)
+        self.election = Election(*one_lease(), "10.0.0.7:8888", lambda: self.now)
         decider = Decider()
 
         def verdict(pod: Pod, node: str) -> NodeVerdict:
@@ -553,20 +547,20 @@ def test_an_engine_that_hangs_loses_the_lease() -> None:
     replica, gets_on = Replica(Server()), [True]
     steps = Steps(replica, {5: gets_on.clear})
     with pytest.raises(ClusterError, match="the lease is lost"):
-        take_part(replica.election, lambda: bool(gets_on), steps, lambda _about, _problem: None)
+        replica.election.take_part(lambda: bool(gets_on), steps, lambda _about, _problem: None)
     assert 5 < steps.number < 11
 
 
 def test_a_replica_that_has_not_listed_everything_takes_no_lease() -> None:
     replica = Replica(Server())
-    take_part(replica.election, bool, Steps(replica, {}), lambda _about, _problem: None)
+    replica.election.take_part(bool, Steps(replica, {}), lambda _about, _problem: None)
     assert not replica.election.leads
 
 
 def test_only_the_leader_is_ready_and_answers() -> None:
     now = [0.0]
-    lease = OneLease()
-    first, second = (Election(lease, name, lambda: now[0]) for name in ("first", "second"))
+    lease = one_lease()
+    first, second = (Election(*lease, name, lambda: now[0]) for name in ("first", "second"))
     first.step()
     second.step()
     answers = {}

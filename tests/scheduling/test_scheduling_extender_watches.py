@@ -12,9 +12,7 @@ from tests.patience import until
 
 from mooring.cluster.extender.options import ExtenderOptions
 from mooring.cluster.extender.run import Extender, extender_with
-from mooring.cluster.extender.view import ClusterView
 from mooring.service.apiserver import cluster_of
-from mooring.service.following import Follower
 
 GONE = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
 
@@ -38,45 +36,42 @@ def problems() -> list[str]:
 
 
 @pytest.fixture
-def extender(injector: FaultInjector, problems: list[str]) -> Extender:
-    return extender_with(
+def extender(injector: FaultInjector, problems: list[str]) -> Iterator[Extender]:
+    """An extender; a test starts the last of its followers, that of pods."""
+    made = extender_with(
         ExtenderOptions(), lambda: cluster_of(injector.config()), lambda _about, problem: problems.append(problem)
     )
-
-
-@pytest.fixture
-def view(extender: Extender) -> ClusterView:
-    return extender.view
-
-
-@pytest.fixture
-def follower(injector: FaultInjector, extender: Extender) -> Iterator[Follower]:
-    *_, of_pods = extender.followers
-    yield of_pods
+    yield made
     injector.end_watches()
-    of_pods.stop()
+    made.followers[-1].stop()
 
 
-def test_pods_are_listed_in_pages_then_watched(injector: FaultInjector, view: ClusterView, follower: Follower) -> None:
+def pods_on(extender: Extender) -> set[str]:
+    return set(extender.view.pods_on("node-1"))
+
+
+def test_pods_are_listed_in_pages_then_watched(injector: FaultInjector, extender: Extender) -> None:
+    follower = extender.followers[-1]
     injector.page = 1
     injector.put(pod_object("two"))
     follower.start()
     until(follower.has_listed.is_set, "the pods are listed")
-    assert set(view.pods_on("node-1")) == {"uid-one", "uid-two"}
+    assert pods_on(extender) == {"uid-one", "uid-two"}
     injector.put(pod_object("three"))
-    until(lambda: "uid-three" in view.pods_on("node-1"), "the new pod is heard of")
+    until(lambda: "uid-three" in pods_on(extender), "the new pod is heard of")
     injector.delete("one")
-    until(lambda: "uid-one" not in view.pods_on("node-1"), "the deleted pod is heard of")
+    until(lambda: "uid-one" not in pods_on(extender), "the deleted pod is heard of")
 
 
 def test_a_failed_page_leaves_everything_as_it_was_known(
-    injector: FaultInjector, view: ClusterView, follower: Follower, problems: list[str]
+    injector: FaultInjector, extender: Extender, problems: list[str]
 ) -> None:
+    follower = extender.followers[-1]
     injector.fail("list", Fault(503), Fault(429, retry_after="0"), Fault(cut=True))
     follower.start()
     until(follower.has_listed.is_set, "the pods are listed in the end")
     assert len(problems) == 3
-    assert set(view.pods_on("node-1")) == {"uid-one"}
+    assert pods_on(extender) == {"uid-one"}
 
 
 @pytest.mark.parametrize(
@@ -92,27 +87,27 @@ def test_a_failed_page_leaves_everything_as_it_was_known(
     ids=["410", "410-in-the-stream", "429", "500", "garbage", "cut"],
 )
 def test_after_a_watch_that_failed_everything_is_received_all_the_same(
-    injector: FaultInjector, view: ClusterView, follower: Follower, fault: Fault
+    injector: FaultInjector, extender: Extender, fault: Fault
 ) -> None:
+    follower = extender.followers[-1]
     injector.fail("watch", fault, fault)
     follower.start()
     until(lambda: len(injector.asked("watch")) > 2, "it is watched again")
     injector.put(pod_object("two"))
-    until(lambda: "uid-two" in view.pods_on("node-1"), "the new pod is heard of")
-    assert set(view.pods_on("node-1")) == {"uid-one", "uid-two"}
+    until(lambda: "uid-two" in pods_on(extender), "the new pod is heard of")
+    assert pods_on(extender) == {"uid-one", "uid-two"}
 
 
-def test_a_pod_that_vanished_between_lists_is_unbound(
-    injector: FaultInjector, view: ClusterView, follower: Follower
-) -> None:
+def test_a_pod_that_vanished_between_lists_is_unbound(injector: FaultInjector, extender: Extender) -> None:
+    follower = extender.followers[-1]
     follower.start()
     until(lambda: injector.asked("watch"), "it is watched")
     injector.put(pod_object("two"))
-    until(lambda: "uid-two" in view.pods_on("node-1"), "the new pod is heard of")
+    until(lambda: "uid-two" in pods_on(extender), "the new pod is heard of")
     injector.pods.pop("two")
     injector.fail("watch", Fault(410))
     injector.end_watches()
-    until(lambda: "uid-two" not in view.pods_on("node-1"), "the vanished pod is missed")
+    until(lambda: "uid-two" not in pods_on(extender), "the vanished pod is missed")
 
 
 def test_an_object_that_cannot_be_read_is_a_reason_and_no_end(extender: Extender, problems: list[str]) -> None:
@@ -123,8 +118,10 @@ def test_an_object_that_cannot_be_read_is_a_reason_and_no_end(extender: Extender
 
 
 def test_while_a_listener_fails_its_follower_says_so(
-    injector: FaultInjector, follower: Follower, problems: list[str], monkeypatch: pytest.MonkeyPatch
+    injector: FaultInjector, extender: Extender, problems: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    follower = extender.followers[-1]
+
     def odd(*_: object) -> None:
         raise LookupError("odd")
 
@@ -140,7 +137,8 @@ def test_while_a_listener_fails_its_follower_says_so(
     until(lambda: not follower.defect.is_set(), "what comes is taken again")
 
 
-def test_a_follower_that_is_behind_lists_again_at_a_bookmark(injector: FaultInjector, follower: Follower) -> None:
+def test_a_follower_that_is_behind_lists_again_at_a_bookmark(injector: FaultInjector, extender: Extender) -> None:
+    follower = extender.followers[-1]
     behind = [True]
     follower.is_behind = lambda: behind.pop() if behind else False
     bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "9"}}}

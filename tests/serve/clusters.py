@@ -20,10 +20,10 @@ from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.machines.loader import load_machine
 from mooring.inputs.pods.defaults import PodGates, qos_of
 from mooring.inputs.pods.pod_files import load_pods
-from mooring.inputs.pods.scheduling_fields import SchedulingFields, Taint
+from mooring.inputs.pods.scheduling_fields import NodeObject, SchedulingFields, Taint
 from mooring.monitoring.serve.access import Guard, OpenGuard
 from mooring.monitoring.serve.app import LIMITS, node_application
-from mooring.monitoring.serve.cluster_known import ClusterNode, ClusterPod, KnownCluster
+from mooring.monitoring.serve.cluster_known import ClusterPod, KnownCluster
 from mooring.monitoring.serve.node_routes import Recording
 from mooring.monitoring.serve.snapshot import snapshot_of
 from mooring.published.objects import NodeFacts, NodeState, PodKey
@@ -60,14 +60,14 @@ def known(nodes: int = 6) -> KnownCluster:
     for number in range(nodes):
         name = f"node-{number:04}"
         zone = "ab"[number % 2]
-        cluster.put_node(ClusterNode(name, {"zone": zone, "pool": "gpu" if number % 3 == 0 else "cpu"}))
+        cluster.put_node(NodeObject(name, {"zone": zone, "pool": "gpu" if number % 3 == 0 else "cpu"}))
         if number == nodes - 1:
             continue
         own = [pod(f"p{place}-{number}", 8, f"team-{'ab'[place % 2]}") for place in range(number % 4)]
         cluster.put_state(name, state(name, own))
         for one in own:
             cluster.put_pod(ClusterPod(one, name))
-    cluster.put_node(ClusterNode("node-0001", {"zone": "b", "pool": "cpu"}, (Taint("dedicated", "x"),)))
+    cluster.put_node(NodeObject("node-0001", {"zone": "b", "pool": "cpu"}, (Taint("dedicated", "x"),)))
     cluster.put_pod(
         ClusterPod(
             pod("refused", 40, "team-b"),

@@ -193,6 +193,14 @@ def test_what_fits_heeds_what_the_pod_says_about_nodes(site: Site, field: str, f
     assert site.ask("/whatif", "POST", deployment).text.count(f"{fits} nodes would take it") == 2
 
 
+def test_a_cordoned_node_takes_only_pods_that_tolerate_it() -> None:
+    cluster = known(2)
+    cluster.put_node(node_of({"metadata": {"name": "node-0000"}, "spec": {"unschedulable": True}}))
+    tolerating = MANIFEST.replace("spec: {", "spec: {tolerations: [{operator: Exists}], ")
+    found = [fittings_in_text(text.encode(), cluster)[0].fits for text in (MANIFEST, tolerating)]
+    assert found == [(), ("node-0000",)]
+
+
 def test_equal_nodes_are_asked_once() -> None:
     search = FittingSearch()
     search.fitting(pod("new", 8), known(21).all())
@@ -249,7 +257,7 @@ def test_what_is_gone_is_forgotten() -> None:
 def test_objects_of_the_api_server_are_read() -> None:
     shown: dict[str, Any] = {"unschedulable": True, "taints": [{"key": "gpu", "effect": "NoSchedule"}]}
     node = node_of({"metadata": {"name": "n", "labels": {"a": "b"}}, "spec": shown})
-    assert (node.name, node.labels, node.closed, len(node.all_taints)) == ("n", {"a": "b"}, True, 2)
+    assert (node.name, node.labels, node.closed, len(node.taints)) == ("n", {"a": "b"}, "cordoned", 1)
     metadata = {"name": "p", "namespace": "ns", "uid": "1", "creationTimestamp": "2026-01-01T00:00:00Z"}
     status = {"phase": "Failed", "reason": "OutOfcpu", "message": "short", "startTime": "2026-01-01T00:01:00Z"}
     spec = {"nodeName": "n", "containers": [{"name": "c"}], "nodeSelector": {"a": "b"}}

@@ -290,7 +290,7 @@ def test_an_agents_drift_repairs_and_delays_are_shown(recorded: Recording) -> No
     assert "ns/web/app holds CPUs 2-3; the kernel lets it run on 0-7" in texts
     assert "2 repairs since the agent started" in texts
     assert "CPUs 9 are offline" in texts
-    assert [one.cpus for one in shown.pending] == ["5"]
+    assert [one.text for one in shown.notices if one.due] == ["ns/web/side releases CPUs 5"]
     assert [(one.name, one.admitted) for one in shown.pods] == [("web", True), ("late", False)]
 
 

@@ -4,17 +4,30 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from typing import NoReturn
 
 from prometheus_client import Counter, Histogram
 from prometheus_client.parser import text_string_to_metric_families
 from tests.agent.outside.nodes import busy, snapshot_of
+from tests.scheduling.extender_cluster import ready_extender
 
 from mooring.agent.metrics import AgentMetrics
 from mooring.agent.status import Published
 from mooring.cluster.dra.plugin import DriverMetrics
-from mooring.cluster.extender.service import ExtenderMetrics
 from mooring.engine.node.metric_names import METRICS, SCALE_DOWN_METRICS, MetricType
-from mooring.published.publisher import PublisherCounts
+from mooring.published.publisher import Publisher
+
+
+def publisher_after_a_write() -> Publisher:
+    """Return a publisher whose page has every number."""
+
+    def connect() -> NoReturn:
+        raise AssertionError("nothing is published")
+
+    publisher = Publisher(lambda: None, connect, "node", clock=lambda: 5.0)
+    publisher.written_at, publisher.bursts, publisher.burst_cpu = 0.0, 1, 0.01
+    return publisher
+
 
 TARGET = frozenset({"job", "instance"})
 """What Prometheus adds to every series."""
@@ -24,9 +37,9 @@ def exported() -> Mapping[str, frozenset[str]]:
     """Return the names of all series, each with its labels."""
     agent = AgentMetrics(Published(snapshot_of(busy())))
     agent.per_container = True
-    extender = ExtenderMetrics(dict)
+    extender = ready_extender().metrics
     driver = DriverMetrics(lambda: True)
-    counts = PublisherCounts(lambda: 1.0, written_at=0.0, bursts=1)
+    publisher = publisher_after_a_write()
     found: dict[str, set[str]] = defaultdict(set)
     for metrics in (agent, extender, driver):
         label_all(metrics)
@@ -34,7 +47,7 @@ def exported() -> Mapping[str, frozenset[str]]:
         agent.text(),
         extender.page().body.decode(),
         driver.page().body.decode(),
-        counts.text().decode(),
+        publisher.text().decode(),
     )
     for page in pages:
         for family in text_string_to_metric_families(page):

@@ -25,12 +25,13 @@ from hypothesis import strategies as st
 from tests.service.message_tables import build_messages
 from tests.service.recorded_log import RecordedLog
 
+from mooring.engine.core.pod import ClaimedDevice
 from mooring.service import messages
 from mooring.service.grpc_client import CallError, CallStatus, UnaryClient
-from mooring.service.grpc_socket import CallLimits, CallRefusedError, GRPCSocket, Method, Methods, serve
+from mooring.service.grpc_socket import CallRefusedError, GRPCSocket, Method, Methods, serve
 from mooring.service.logs import Log
 from mooring.service.messages import Int32, Int64, Map, Repeated, TypedMessage, UInt32, UInt64, at
-from mooring.service.podresources import ListedClaimDevice, PodResourcesClient, PodResourcesError, pods_in
+from mooring.service.podresources import PodResourcesClient, PodResourcesError, pods_in
 
 SERVICE = "example.Echo"
 TEXT = build_messages("example", {"Text": "1 text string"})["Text"]
@@ -140,7 +141,7 @@ ECHO = f"{SERVICE}/Echo"
 @contextmanager
 def serving(path: str, client: UnaryClient, answer: Callable[[Any], Message] = echo) -> Iterator[None]:
     """Serve until the client is closed: a server waits for its clients."""
-    end = serve(path, SERVICE, {"Echo": Method(TEXT, answer)}, RecordedLog(), CallLimits())
+    end = serve(path, SERVICE, {"Echo": Method(TEXT, answer)}, RecordedLog())
     yield
     client.close()
     end()
@@ -201,7 +202,7 @@ def test_an_error_has_its_code_and_its_words(path: str, client: UnaryClient) -> 
 def test_a_server_that_starts_again_is_asked_on_a_new_connection(path: str, client: UnaryClient) -> None:
     methods: Methods = {"Echo": Method(TEXT, echo)}
     for text in ("one", "two"):
-        end = serve(path, SERVICE, methods, RecordedLog(), CallLimits())
+        end = serve(path, SERVICE, methods, RecordedLog())
         assert said(client, text) == text
         end()
     assert refusal(client).status == CallStatus.UNAVAILABLE
@@ -309,9 +310,7 @@ def test_an_answer_that_is_not_whole_is_an_error_that_says_so(
 
 
 RECORDING = Path(__file__).resolve().parents[3] / "shared/wire/podresources-list-with-dra.json"
-GIVEN = ListedClaimDevice(
-    "default", "cl", "cpu.mooring.test", "node-real", "numa0", "170ccf29-8ce7-4d20-8b83-1b3eaa23a1e8"
-)
+GIVEN = ClaimedDevice("", "cpu.mooring.test", "node-real", "numa0", share="170ccf29-8ce7-4d20-8b83-1b3eaa23a1e8")
 
 
 @pytest.mark.skipif(not RECORDING.exists(), reason="the recordings of the API are not here")
@@ -319,8 +318,7 @@ def test_the_recorded_answer_names_claim_driver_pool_device_and_share() -> None:
     message = messages.ListPodResourcesResponseMessage()
     json_format.ParseDict(json.loads(RECORDING.read_bytes())["List"], message, ignore_unknown_fields=True)
     pods = {pod.name: pod for pod in pods_in(message.SerializeToString())}
-    assert pods["dra"].containers[0].dynamic == (GIVEN,)
-    assert pods["dra"].containers[0].dynamic[0].id == "node-real/numa0"
+    assert pods["dra"].containers[0].dynamic == (("cl", GIVEN),)
     assert pods["g1"].containers[0].dynamic == ()
 
 
@@ -333,7 +331,7 @@ def kubelet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Answ
 
     def started(answer: Answer | None) -> PodResourcesClient:
         methods: Methods = {} if answer is None else {"Get": Method(messages.GetPodResourcesRequestMessage, answer)}
-        ends.append(serve(path, messages.PODRESOURCES_SERVICE, methods, Log("test"), CallLimits()))
+        ends.append(serve(path, messages.PODRESOURCES_SERVICE, methods, Log("test")))
         client = PodResourcesClient(path)
         ends.append(client.close)
         return client

@@ -20,8 +20,7 @@ import pytest
 from tests.patience import until
 
 from mooring.engine.core.errors import InputError
-from mooring.service.connections import serve
-from mooring.service.daemon import is_answered, listening, settle, uncollected
+from mooring.service.daemon import is_answered, settle, uncollected
 from mooring.service.http import (
     ASGIMessage,
     ConnectionLimits,
@@ -325,13 +324,21 @@ def test_parts_of_an_answer_do_not_wait_for_the_client() -> None:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
-def test_a_connection_that_is_accepted_while_the_server_is_closed_is_closed(tmp_path: Path) -> None:
-    listener, (ending, end) = listening(str(tmp_path / "status.sock")), socket.socketpair()
-    with listener, ending, end, socket.socket(socket.AF_UNIX) as client, warnings.catch_warnings(record=True) as told:
+def test_a_connection_that_is_accepted_while_the_server_is_closed_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(sockets: list[socket.socket], *_: object) -> tuple[list[socket.socket], list[object], list[object]]:
+        listener, ending = sockets
+        assert ending.recv(1, socket.MSG_PEEK)  # the end comes while a client is just being accepted
+        return [listener], [], []
+
+    monkeypatch.setattr("mooring.service.http.select.select", late)
+    path = str(tmp_path / "status.sock")
+    with socket.socket(socket.AF_UNIX) as client, warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        client.connect(str(tmp_path / "status.sock"))
-        end.send(b"x")
-        serve(listener, PAGES, ConnectionLimits(first=1, body=1, busy=1, idle=1), None, ending)
+        server = serve_unix(path, PAGES)
+        client.connect(path)
+        server.close()
         gc.collect()
         assert client.recv(1) == b""
     assert [str(one.message) for one in told if "unclosed" in str(one.message)] == []

@@ -44,7 +44,11 @@ class Server:
 
 
 def replicas(server: Server, count: int) -> list[Election]:
-    return [Election(server, f"replica-{number}:8888", lambda: server.now) for number in range(count)]
+    return [replica(server, f"replica-{number}:8888") for number in range(count)]
+
+
+def replica(server: Server, name: str) -> Election:
+    return Election(server.read, server.write, name, lambda: server.now)
 
 
 @pytest.fixture
@@ -127,7 +131,7 @@ def test_a_renewal_that_fails_leaves_the_time_of_the_last_one(server: Server, fa
 
 
 def test_a_replica_that_starts_again_is_another_one(server: Server) -> None:
-    first, again = Election(server, "h:1", lambda: server.now), Election(server, "h:1", lambda: server.now)
+    first, again = replica(server, "h:1"), replica(server, "h:1")
     first.step()
     again.step()
     assert not again.leads

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
 from itertools import product
 from typing import Any
 
@@ -10,10 +11,9 @@ import pytest
 from mooring import merge_hints
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.errors import InputError
-from mooring.engine.topologymanager import MergeResult
 from mooring.engine.topologymanager.facts import HintsMerged
 from mooring.engine.topologymanager.hints import DONT_CARE, NOT_POSSIBLE, Hint, Hints, NUMAInfo
-from mooring.engine.topologymanager.merge import BEST_EFFORT, MOST_CHOICES, RESTRICTED, SINGLE_NUMA_NODE, merge
+from mooring.engine.topologymanager.merge import BEST_EFFORT, RESTRICTED, SINGLE_NUMA_NODE, merge
 from mooring.engine.topologymanager.wide import Family, merge_entries
 
 
@@ -21,24 +21,14 @@ def cpu(*hints: tuple[list[int] | None, bool], resource: str = "cpu") -> dict[st
     return {resource: [{"numa": numa, "preferred": preferred} for numa, preferred in hints]}
 
 
-def merged(policy: str, *providers: dict[str, Any] | None, nodes: int = 2) -> MergeResult:
-    return merge_hints(policy, providers, numa_nodes=range(nodes))
+def merged(policy: str, *providers: dict[str, Any] | None, nodes: int = 2) -> tuple[Any, ...]:
+    return astuple(merge_hints(policy, providers, numa_nodes=range(nodes)))
 
 
 # Policies.
 
 
-def test_single_numa_node_on_one_node_stores_no_mask() -> None:
-    assert merged("single-numa-node", cpu(([0], True)), nodes=1) == MergeResult(None, preferred=True, admitted=True)
-    assert merged("restricted", cpu(([0], True)), nodes=1) == MergeResult((0,), preferred=True, admitted=True)
-
-
 # Preference.
-
-
-def test_a_mask_with_nodes_that_the_machine_lacks_is_another_mask() -> None:
-    result = merged("best-effort", cpu(([0], True)), cpu(([0, 5], True), resource="gpu"))
-    assert result == MergeResult((0,), preferred=False, admitted=True)
 
 
 # The face.
@@ -50,16 +40,6 @@ def test_own_values_merge_like_plain_ones() -> None:
     mixed = {"cpu": [Hint(NUMAMask(0b10), True), Hint(NUMAMask(0b11), False), Hint(None, False)]}
     for policy in ("best-effort", "restricted", "single-numa-node"):
         assert merged(policy, plain) == merged(policy, own) == merged(policy, mixed)
-
-
-def test_hints_are_listed_by_size_and_then_lexicographically() -> None:
-    hints = Hints(
-        preferred=(NUMAMask(0b100), NUMAMask(0b1)),
-        others=(NUMAMask(0b110), NUMAMask(0b11), NUMAMask(0b1001)),
-        nil=(True,),
-    )
-    assert [hint.numa for hint in hints] == [None, (0,), (2,), (0, 1), (0, 3), (1, 2)]
-    assert len(hints) == 6
 
 
 @pytest.mark.parametrize(
@@ -86,6 +66,27 @@ def test_nonsense_is_refused_in_one_line(arguments: dict[str, Any], text: str) -
     with pytest.raises(InputError) as error:
         merge_hints(call.pop("policy"), [None], **call)
     assert str(error.value).startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        *((number, "") for number in ("8", "+9", str(2**63 - 1), "0" * 5000 + "8")),
+        *((number, 'the minimum value of "max-allowable-numa-nodes" should') for number in ("7", "-0", str(-(2**63)))),
+        *(
+            (number, "invalid syntax")
+            for number in ("", "+", "-", " 1", "1 ", "1_0", "0x1", "1e3", "--1", "+-1", "²", "１")
+        ),
+        *((number, "out of range") for number in (str(2**63), str(-(2**63) - 1), "1" + "0" * 19, "9" * 5000)),
+    ],
+)
+def test_numbers_of_options_are_read_as_go_reads_them(number: str, text: str) -> None:
+    options = {"max-allowable-numa-nodes": number}
+    if not text:
+        assert merge_hints("best-effort", [None], numa_nodes=[0], options=options).admitted
+        return
+    with pytest.raises(InputError, match=text):
+        merge_hints("best-effort", [None], numa_nodes=[0], options=options)
 
 
 def with_node(node: Any) -> dict[str, Any]:
@@ -177,17 +178,6 @@ def test_single_numa_node_chooses_among_single_nodes(entries: tuple[Hints, ...])
     fact = merged_fact(SINGLE_NUMA_NODE, entries)
     if fact.rule == "preferred":
         assert (INFO.nodes if fact.result.mask is None else fact.result.mask) in (fact.choices or ())
-
-
-def test_sets_that_are_too_many_are_not_listed() -> None:
-    assert merged_fact(RESTRICTED, (Family(NUMAMask(0b111), (), 1), DONT_CARE)).choices is None
-    width = MOST_CHOICES.bit_length()
-    every = tuple(NUMAMask(mask) for mask in range(1, 1 << width))
-    ones = tuple(mask for mask in every if mask.bit_count() == 1)
-    fact = merged_fact(RESTRICTED, (Hints(preferred=ones), Hints(others=every)), NUMAInfo(NUMAMask((1 << width) - 1)))
-    assert (fact.rule, len(fact.choices or ())) == ("narrowest", width)
-    fact = merged_fact(RESTRICTED, (Hints(others=every), Hints(others=every)), NUMAInfo(NUMAMask((1 << width) - 1)))
-    assert (fact.rule, fact.choices) == ("narrowest", None)
 
 
 @pytest.mark.parametrize("policy", ["best-effort", "single-numa-node"])

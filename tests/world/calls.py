@@ -51,7 +51,7 @@ class Server:
         return found
 
 
-def served(*given: Any) -> Callable[[], object]:
+def served(*given: Any, **_: object) -> Callable[[], object]:
     return Server(*given).close
 
 

@@ -13,7 +13,7 @@ from tests.world.calls import Client, Server, served
 from tests.world.cluster import Process, connector
 from tests.world.node import Node, WorldLog
 
-from mooring.agent import claims as agent_claims
+from mooring.agent import startup
 from mooring.cluster.dra import command, objects
 from mooring.cluster.dra import plugin as driver_plugin
 from mooring.cluster.dra.cdi import CDISpecs, PreparedClaim, cpus_of
@@ -37,7 +37,7 @@ _BACKOFF = 10.0
 
 def connect() -> None:
     """Give agent and driver, for the rest of this process, the gRPC of the world."""
-    setattr(agent_claims, "GRPCSocket", Server)  # noqa: B010 - a seam
+    setattr(startup, "GRPCSocket", Server)  # noqa: B010 - a seam
     setattr(objects, "UnaryClient", Client)  # noqa: B010 - a seam
     setattr(driver_plugin, "serve_at_once", served)  # noqa: B010 - a seam
 

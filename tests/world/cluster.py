@@ -17,7 +17,7 @@ from tests.world.threads import THREADING, TIME, Program, Task, Threads, threads
 from mooring.cluster.extender import run as extender_module
 from mooring.cluster.extender.options import ExtenderOptions
 from mooring.cluster.extender.pods import Shapes, seen_pod
-from mooring.cluster.extender.run import Extender, extender_with, take_part
+from mooring.cluster.extender.run import Extender, extender_with
 from mooring.cluster.extender.view import ClusterView
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.admit import admit
@@ -132,13 +132,13 @@ class Replica:
     """That are under way."""
 
     def run(self, process: Process, server: APIServer, options: ExtenderOptions) -> None:
-        """Be the process, as :func:`mooring.cluster.extender.run.run_extender` is."""
+        """Be the process, as :mod:`mooring.cluster.extender.command` is."""
 
         def report(about: str, problem: str) -> None:
             self.told.append(f"{about}: {problem}")
 
         self.known, self.requests = {}, 0
-        election = Election(self.way, process.name, TIME.monotonic)
+        election = Election(self.way.read, self.way.write, process.name, TIME.monotonic)
         extender = self.extender = extender_with(options, connector(server), report, election=election)
         self.is_open = True
         try:
@@ -146,7 +146,7 @@ class Replica:
             # Another replica has the Lease: this process ends, and starts again.
             with suppress(ClusterError):
                 try:
-                    take_part(election, lambda: extender.has_listed and not extender.hang(), process.stop, report)
+                    election.take_part(lambda: extender.has_listed and not extender.hang(), process.stop, report)
                 finally:
                     self.is_open = False
                     process.threads.wait(lambda: not self.requests, 5.0)

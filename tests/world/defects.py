@@ -25,8 +25,7 @@ from mooring.cluster.extender.known_node import BoundPod, KnownNode
 from mooring.cluster.extender.pods import ClusterPods
 from mooring.cluster.extender.service import ExtenderMetrics
 from mooring.cluster.extender.view import ClusterView
-from mooring.cluster.extender.watches import PodListener
-from mooring.published.writing import Pace
+from mooring.published.publisher import Pace
 from mooring.service import lease
 from mooring.service.apiserver import ClusterError
 from mooring.service.lease import Election
@@ -70,6 +69,10 @@ def _only_fewer(state: Any, online: int, is_news: Any = is_news) -> bool:
     return bool(is_news(state, online)) and bool(state.kubelet.node.cpu.default & ~online)
 
 
+def _no_sandboxes(_holder: Any, _cgroups: Any, last: Any, **_: Any) -> Any:
+    return last, True
+
+
 def _without_deadlines(self: Any) -> None:
     self._connection.close()
 
@@ -82,7 +85,11 @@ DEFECTS: dict[str, tuple[object, str, object]] = {
     "the journal has one slot": (JournalFile, "_write_in_place", _one_slot),
     "half files of a killed agent stay": (Store, "_tidy", _nothing),
     "a half description of the machine stays": (store, "MACHINE_FILE", "nothing"),
-    "sandboxes that end unreported stay": (agent, "verify_sandboxes", lambda _holder, _cgroups, last: last),
+    "sandboxes that end unreported stay": (
+        agent,
+        "verify_sandboxes",
+        _no_sandboxes,
+    ),
     "no reply replaces one that is late": (Session, "_expire", _nothing),
     "lost answers are not made up for": (RuntimeAdapter, "lost", _nothing),
     "pending releases never end": (agent, "release", _nothing),
@@ -152,7 +159,7 @@ CLUSTER_DEFECTS: dict[str, tuple[object, str, object]] = {
     "listed pods count as bound in the order of the list": (ClusterPods, "_put_listed", _surely_ordered),
     "pods that a state names first are not noted": (KnownNode, "_take_names", _only_known_names),
     "pods that leave count as gone": (BoundPod, "is_over", lambda self, *_: self.gone is not None or self.leaving),
-    "deleted pods stay": (PodListener, "deleted", _nothing),
+    "deleted pods stay": (ClusterView, "drop_pod", _nothing),
     "pods that a list lacks stay": (ClusterPods, "replace", lambda self, listed: self._put_listed(listed)),
     "reservations of pods that are gone stay": (KnownNode, "over", lambda *_: ()),
     "broken promises are not counted": (ExtenderMetrics, "refused", _nothing),

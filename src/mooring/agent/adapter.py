@@ -10,17 +10,17 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from mooring.agent.device_lookup import DeviceLookup, without_devices
 from mooring.agent.metrics import AgentMetrics
 from mooring.agent.nri import types as nri
+from mooring.agent.pods.cluster import PodSources
 from mooring.agent.pods.resolve import Resolved, resolved
-from mooring.agent.pods.source import PodSources
 from mooring.agent.reactor.containers import as_requested, requested_containers, unlisted
 from mooring.agent.reactor.create_container import create_container
+from mooring.agent.reactor.devices import without_devices
 from mooring.agent.reactor.lifecycle import EVENTS, needs_pod, state_change, stop_container
 from mooring.agent.reactor.placing import opted_out
 from mooring.agent.reactor.response import Adjusted, EventOutcome, Refused, answer_lost
@@ -33,6 +33,9 @@ from mooring.engine.core.pod import Pod
 from mooring.inputs.pods.defaults import PodGates
 from mooring.service.daemon import present_moment
 from mooring.service.logs import Log
+
+if TYPE_CHECKING:
+    from mooring.agent.devices import DeviceLookup
 
 _SHORTEST_LOOK, _LONGEST_LOOK = 0.05, 2.0
 """Seconds that Synchronize waits for what the kubelet tells of all pods."""

@@ -23,7 +23,6 @@ from mooring.agent.reactor.hotplug import is_watched
 from mooring.agent.reactor.response import EventOutcome
 from mooring.agent.reconcile import (
     CPUReconciler,
-    SandboxCheck,
     release,
     update_late_files,
     verify,
@@ -43,7 +42,7 @@ from mooring.service.daemon import Heartbeat, present_moment
 from mooring.service.logs import Log, Traces
 
 if TYPE_CHECKING:
-    from mooring.agent.device_access import DeviceAccess
+    from mooring.agent.devices import DeviceAccess
     from mooring.agent.interrupts.reconcile import InterruptReconciler
 
 VERIFYING = 10.0
@@ -87,20 +86,34 @@ class Agent:
             unlockable = self._locked(store, opened)
             facts: list[object] = []
             resumed = resume_state(startup, store.read(), facts.append)
-            self._published = Published(_first(startup, resumed, facts))
+            self._published = Published(
+                Snapshot(
+                    startup.machine,
+                    resumed.state,
+                    configuration=ConfigurationPart(list(startup.configuration.files), 1, moment(time.time()), ""),
+                    metrics=fold(
+                        Metrics.initial(resumed.state.kubelet.settings, resumed.state.kubelet.node.cpu), facts
+                    ),
+                    node=startup.node,
+                    started=time.time(),
+                    taken=time.time(),
+                )
+            )
             self.metrics = AgentMetrics(self._published, per_container=options.per_container_metrics)
-            work = WorkQueue(lambda error: log.error("internal error", exc_info=error))
+            self.work = work = WorkQueue(lambda error: log.error("internal error", exc_info=error))
             gates = startup.configuration.gates
-            cluster = open_cluster_access(options, gates, startup.node, self._report, self.metrics.evictions.inc)
-            opened.callback(cluster.stop, _PATIENCE)
+            self.pods, self.outward = open_cluster_access(
+                options, gates, startup.node, self._report, self.metrics.evictions.inc
+            )
+            opened.callback(self.pods.stop, _PATIENCE)
+            opened.callback(self.outward.stop, _PATIENCE)
             plugin = PluginOptions(
                 index=options.plugin_index, budget=options.reply_budget_ns / 1e9, fail_request=options.fail_closed
             )
             files = AssignedFiles(Path(options.assigned_dir))
-            outward = partial(announce, cluster.outward, report=self._report)
-            self.executor = Executor(startup.cgroups, self.metrics, work, log, self._verify, outward, files)
+            announced = partial(announce, self.outward, report=self._report)
+            self.executor = Executor(startup.cgroups, self.metrics, work, log, self._verify, announced, files)
             self.holder = StateHolder(resumed.state, self._published, store, self.executor)
-            self.cluster, self.work = cluster, work
             self._moved_before = (Path(options.state_dir) / INTERRUPT_FILE).exists()
             if unlockable:
                 log.warning("the state folder cannot be locked", problem=unlockable)
@@ -108,8 +121,9 @@ class Agent:
             self.holder.apply(lambda state, _observer: EventOutcome(state, effects=resumed.effects))
             self._cpus = self._cpu_reconciler(startup, opened)
             self.devices = self._device_access(startup, opened)
-            lookup = self.devices.lookup if self.devices else None
-            adapter = RuntimeAdapter(self.holder, cluster.pods, gates, devices=lookup)
+            adapter = RuntimeAdapter(
+                self.holder, self.pods, gates, devices=self.devices.lookup if self.devices else None
+            )
             self.listener = SessionListener(self.holder, adapter, self.metrics, log)
             self.heartbeat = Heartbeat(time.monotonic)
             self.metrics_address = serve(
@@ -131,13 +145,14 @@ class Agent:
             self._kubelet = (
                 None
                 if startup.beside is None
-                else KubeletWatch(startup.beside, cluster.outward, startup.node, log, self._reloading.ask)
+                else KubeletWatch(startup.beside, self.outward, startup.node, log, self._reloading.ask)
             )
             self._closing = opened.pop_all()
         self._thread = threading.Thread(target=self._talk, name="mooring-plugin", daemon=True)
         self._verified = self._written = time.monotonic()
         self._settled: frozenset[str] = frozenset()
-        self._checked_sandboxes = SandboxCheck()
+        self._missed_sandboxes: frozenset[str] = frozenset()
+        self._has_seen_groups = False
         self._tainted: bool | None = None
 
     interrupts: InterruptReconciler | None = None
@@ -164,7 +179,7 @@ class Agent:
             self._cpus.start()
         if self.options.marks_node:
             self._taint(present=True)
-            self.cluster.outward.wait_until_tried(_TAINTING)
+            self.outward.wait_until_tried(_TAINTING)
         self._thread.start()
 
     def reload(self) -> None:
@@ -214,15 +229,14 @@ class Agent:
 
     def verify_all(self) -> None:
         """Check every control group."""
-        if self.cluster.static is not None:
-            self.cluster.static.refresh()
+        self.pods.refresh()
         if self._cpus is not None:
             self._cpus.check()
         self._verify()
         verify_quotas(self.holder, self._cgroups)
-        self._checked_sandboxes = verify_sandboxes(self.holder, self._cgroups, self._checked_sandboxes)
-        if self._checked_sandboxes.is_blind is not self.snapshot.is_blind:
-            self.holder.show(is_blind=self._checked_sandboxes.is_blind)
+        self._missed_sandboxes, self._has_seen_groups = verify_sandboxes(
+            self.holder, self._cgroups, self._missed_sandboxes, has_seen=self._has_seen_groups
+        )
 
     def close(self) -> None:
         """Stop talking to the runtime and end everything; nothing stays behind."""
@@ -258,7 +272,7 @@ class Agent:
         if DEVICE_ALIGNMENT not in startup.configuration.mooring.extensions:
             return None
         # Late: gRPC is a good part of the agent's memory.
-        from mooring.agent.device_access import open_device_access  # noqa: PLC0415 - as said above
+        from mooring.agent.devices import open_device_access  # noqa: PLC0415 - as said above
 
         made = open_device_access(
             self.options.kubeconfig,
@@ -301,25 +315,11 @@ class Agent:
     def _taint(self, *, present: bool) -> None:
         if self._tainted is not present:
             self._tainted = present
-            self.cluster.outward.taint(present=present)
+            self.outward.taint(present=present)
 
     def _report(self, finding: Finding) -> None:
         tell = self._log.warning if finding.severity == "warning" else self._log.info
         tell(finding.message, about=finding.subject)
-
-
-def _first(startup: Startup, resumed: EventOutcome, facts: list[object]) -> Snapshot:
-    """Return the snapshot before anything has happened."""
-    kubelet, now = resumed.state.kubelet, time.time()
-    return Snapshot(
-        startup.machine,
-        resumed.state,
-        configuration=ConfigurationPart(list(startup.configuration.files), 1, moment(now), ""),
-        metrics=fold(Metrics.initial(kubelet.settings, kubelet.node.cpu), facts),
-        node=startup.node,
-        started=now,
-        taken=now,
-    )
 
 
 def ready_fields(snapshot: Snapshot) -> Mapping[str, str]:

@@ -22,7 +22,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -31,6 +31,7 @@ from mooring.agent.cgroups.cpuset import shows
 from mooring.agent.cgroups.files import CGroupTrouble
 from mooring.agent.cgroups.protocol import CGroups, CPUSetSeen, lasting_text
 from mooring.agent.effects import LiftQuota, WriteCPUSet
+from mooring.agent.known_machine import keep_machine
 from mooring.agent.reactor.desired import are_files_behind, expected, expected_lifts, write_of
 from mooring.agent.reactor.hotplug import cpus_changed, is_news
 from mooring.agent.reactor.lifecycle import (
@@ -42,7 +43,6 @@ from mooring.agent.reactor.lifecycle import (
 )
 from mooring.agent.reactor.response import EventOutcome, outcome
 from mooring.agent.reactor.update_container import is_due, reclaiming_writes, released
-from mooring.agent.startup import keep_machine
 from mooring.agent.state import HAS_CGROUP, AgentState, Setting
 from mooring.agent.state_holder import StateHolder
 from mooring.engine.core.bits import list_text
@@ -108,19 +108,9 @@ def verify_quotas(holder: StateHolder, cgroups: CGroups) -> None:
             holder.apply(partial(_lifted, lift=lift, quota=found.microseconds))
 
 
-@dataclass(frozen=True, slots=True)
-class SandboxCheck:
-    """Result of a check of the control groups of all sandboxes."""
-
-    missed: frozenset[str] = frozenset()
-    """Ids of sandboxes of which there was nothing."""
-    has_seen: bool = False
-    """Whether this check or an earlier one saw a group."""
-    is_blind: bool = False
-    """Whether no group was ever seen, although the runtime says that containers run."""
-
-
-def verify_sandboxes(holder: StateHolder, cgroups: CGroups, last: SandboxCheck) -> SandboxCheck:
+def verify_sandboxes(
+    holder: StateHolder, cgroups: CGroups, last: frozenset[str], *, has_seen: bool
+) -> tuple[frozenset[str], bool]:
     """Check for sandboxes of which nothing is left; those that were missing at the last check too are ended.
 
     In a control group namespace of its own, or where a runtime keeps its containers in machines of their own, an agent
@@ -129,7 +119,11 @@ def verify_sandboxes(holder: StateHolder, cgroups: CGroups, last: SandboxCheck) 
     Args:
         holder: has the state.
         cgroups: of the node.
-        last: what the last check returned.
+        last: ids of the sandboxes of which there was nothing at the last check.
+        has_seen: whether an earlier check saw a group.
+
+    Returns:
+        The same after this check. The snapshot says where no group was ever seen although containers run.
     """
     state = holder.state
     alive = {one.sandbox_id for one in state.containers.values() if one.cgroup and cgroups.has_group(one.cgroup, 0)}
@@ -137,17 +131,19 @@ def verify_sandboxes(holder: StateHolder, cgroups: CGroups, last: SandboxCheck) 
     missed = frozenset(
         one.id for one in asked if one.id not in alive and not cgroups.has_group(one.cgroups_path, one.pid)
     )
-    has_seen = last.has_seen or bool(alive) or len(missed) < len(asked)
-    if not has_seen and any(one.sandbox_id in missed and one.phase in HAS_CGROUP for one in state.containers.values()):
-        holder.complain(
-            "control groups", "no control group of any pod is visible: pods that end unreported are not detected"
-        )
-        return SandboxCheck(missed, is_blind=True)
+    has_seen = has_seen or bool(alive) or len(missed) < len(asked)
+    running = {one.sandbox_id for one in state.containers.values() if one.phase in HAS_CGROUP}
+    is_blind = not has_seen and not running.isdisjoint(missed)
+    holder.show(is_blind=is_blind)
+    if is_blind:
+        text = "no control group of any pod is visible: pods that end unreported are not detected"
+        holder.complain("control groups", text)
+        return missed, False
     # One check may come before the runtime's own event, or between the event and what it reports.
-    gone = sorted(missed & last.missed)
+    gone = sorted(missed & last)
     if gone:
         holder.apply(lambda now, observer: end_missing_sandboxes(now, gone, observer))
-    return SandboxCheck(missed.difference(gone), has_seen)
+    return missed.difference(gone), has_seen
 
 
 def _lifted(state: AgentState, _observer: Observer, *, lift: LiftQuota, quota: int) -> EventOutcome:

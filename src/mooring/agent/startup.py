@@ -1,47 +1,52 @@
 """What an agent starts with: configuration, machine and node, read once; and the services that it starts.
 
-A CPU that goes offline loses its folders of topology and caches, so that an agent that starts meanwhile sees a smaller
-machine, and would drop a state that is about the larger one. With the extension cpu-hotplug the agent's folder keeps
-the description of the machine with all of its CPUs. It counts as long as what the kernel shows now is a part of it.
+Among them is the gRPC service for claims of dynamic resource allocation: a claim that is answered with CPUs is in the
+journal already, and no other container runs on them.
 """
 
 from __future__ import annotations
 
-import json
+import re
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from mooring.agent.cgroups.files import find_layout
 from mooring.agent.cgroups.protocol import CGroups, KernelCGroups, UnseenCGroups
-from mooring.agent.claims import serve_claims
 from mooring.agent.conflicts import KubeletFinder
+from mooring.agent.known_machine import known_machine
 from mooring.agent.metrics import AgentMetrics, health_pages, status_pages
 from mooring.agent.pods.cluster import AgentAccount, connector, own_accounts
+from mooring.agent.reactor.create_container import prepare_claim, unprepare_claim
 from mooring.agent.reactor.recovery import Stored, resume
-from mooring.agent.reactor.response import EventOutcome
-from mooring.agent.state import Options
+from mooring.agent.reactor.response import EventOutcome, Refused
+from mooring.agent.state import Options, variables
 from mooring.agent.state_holder import StateHolder
-from mooring.agent.status import Published
-from mooring.agent.store import MACHINE_FILE
-from mooring.engine.checkpoint.store import make_folder, read_state_file, write_together
+from mooring.agent.status import Published, Snapshot
+from mooring.engine.core.bits import CPUMask, list_text
 from mooring.engine.core.config import CPU_HOTPLUG
+from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.decision import Observer
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding, Machine
-from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.devicemanager.state import Device
+from mooring.engine.extensions.owners import HeldClaim, claim_key, claim_of, claims_of
 from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.node.claims import Claim, Share, claimable
 from mooring.inputs.decoding.fields import Report
 from mooring.inputs.machines.loader import load_machine
-from mooring.inputs.machines.machineinfo_json import machine_info_document, parse_machine_info
+from mooring.inputs.machines.machineinfo_json import machine_info_document
 from mooring.lazy import lazily
+from mooring.service import messages
 from mooring.service.agent_configuration import AgentConfiguration, load_agent_configuration
 from mooring.service.agent_options import AgentOptions, OnRejection, overridden
 from mooring.service.daemon import Heartbeat
+from mooring.service.grpc_socket import GRPCSocket, Method, Methods
 from mooring.service.http import serve_tcp, serve_unix
 from mooring.service.logs import Log
 from mooring.service.podresources import serve_pod_resources
@@ -157,65 +162,6 @@ def with_known_cpus(configuration: AgentConfiguration, found: Machine) -> tuple[
     return configuration, known
 
 
-def known_machine(folder: Path, found: Machine) -> tuple[Machine, str]:
-    """Return the machine that is there now, completed by what was kept of it.
-
-    Args:
-        folder: of the agent's state.
-        found: as the kernel shows it.
-    """
-    try:
-        kept, text = None, read_state_file(folder / MACHINE_FILE)
-        if text is not None:
-            kept = parse_machine_info(text.encode(errors="surrogateescape"), str(folder / MACHINE_FILE)).info
-    except InputError as error:
-        return found, str(error)
-    if kept is None:
-        return found, ""
-    here, there = _places(found.info), _places(kept)
-    if not here.items() <= there.items():
-        problem = f"{MACHINE_FILE}: is about another machine, or one with fewer CPUs; what the kernel shows now counts"
-        return found, problem
-    # With the memory of today: that may be another after a boot
-    now = {node.node_id: node for node in found.info.topology}
-    info = replace(
-        kept,
-        memory_capacity=found.info.memory_capacity,
-        hugepages=found.info.hugepages,
-        swap_capacity=found.info.swap_capacity,
-        topology=tuple(
-            replace(node, memory=now[node.node_id].memory, hugepages=now[node.node_id].hugepages)
-            if node.node_id in now
-            else node
-            for node in kept.topology
-        ),
-        facts=found.info.facts,
-    )
-    return replace(found, info=info), ""
-
-
-def keep_machine(folder: Path, machine: Machine) -> str:
-    """Keep the description of a whole machine; return the problem in words, empty when there is none."""
-    text = json.dumps({"name": machine.name, "note": "", "info": machine_info_document(machine.info)})
-    try:
-        make_folder(folder)
-        if read_state_file(folder / MACHINE_FILE) != text:
-            write_together(folder, {MACHINE_FILE: text})
-    except InputError as error:
-        return str(error)
-    return ""
-
-
-def _places(info: MachineInfo) -> Mapping[int, tuple[int, int, int]]:
-    """Return NUMA node, socket and core id of every CPU."""
-    return {
-        cpu: (node.node_id, core.socket_id, core.core_id)
-        for node in info.topology
-        for core in node.cores
-        for cpu in core.thread_ids
-    }
-
-
 def serve(
     options: AgentOptions,
     provider: Published,
@@ -289,3 +235,125 @@ def start_publisher(
 
     connect = own_accounts(path).get(AgentAccount.PUBLISH) or connector(path)
     return publisher.PublisherThread(kubelet, connect, startup.node, report)
+
+
+MOST_SHARES: Final = 64
+"""Shares of one claim; the API server allows 32 devices."""
+NOT_READY: Final = "NotReady: the container runtime has not reported the running containers yet"
+_NAME = re.compile(r"[0-9A-Za-z]([0-9A-Za-z.-]{0,252}[0-9A-Za-z])?", re.ASCII)
+_REQUEST = re.compile(rf"{_NAME.pattern}(/{_NAME.pattern})?", re.ASCII)
+
+
+def serve_claims(path: str, provider: Published, holder: StateHolder, log: Log) -> GRPCSocket:
+    """Serve Prepare, Unprepare and Node on a Unix socket until that is closed.
+
+    Args:
+        path: of the socket.
+        provider: knows the node.
+        holder: has the state.
+        log: of the agent.
+
+    Raises:
+        InputError: there can be no such socket.
+    """
+
+    def prepare(request: messages.PrepareRequestMessage) -> messages.PrepareResponseMessage:
+        if not provider.snapshot().runtime.synchronized:
+            return messages.PrepareResponseMessage(reason=NOT_READY)
+        try:
+            asked, pods = claim_asked(request)
+        except InputError as error:
+            return messages.PrepareResponseMessage(reason=f"InvalidClaim: {error}")
+        key = claim_key(asked.uid)
+        outcome = holder.apply(lambda state, observer: prepare_claim(state, asked, pods, observer), key)
+        held = claim_of(outcome.state.kubelet.node.cpu, asked.uid)
+        if isinstance(outcome.answer, Refused) or held is None:
+            reason = outcome.answer.text if isinstance(outcome.answer, Refused) else NOT_READY
+            return messages.PrepareResponseMessage(reason=reason)
+        return messages.PrepareResponseMessage(shares=_shares(held))
+
+    def unprepare(request: messages.UnprepareRequestMessage) -> messages.UnprepareResponseMessage:
+        answer = holder.apply(lambda state, observer: unprepare_claim(state, request.uid, observer)).answer
+        return messages.UnprepareResponseMessage(reason=answer.text if isinstance(answer, Refused) else "")
+
+    methods: Methods = {
+        "Prepare": Method(messages.PrepareRequestMessage, prepare),
+        "Unprepare": Method(messages.UnprepareRequestMessage, unprepare),
+        "Node": Method(messages.NodeRequestMessage, lambda _request: node_message(provider.snapshot())),
+    }
+    return GRPCSocket(path, messages.CLAIMS_SERVICE, methods, log)
+
+
+def claim_asked(request: messages.PrepareRequestMessage) -> tuple[Claim, frozenset[str]]:
+    """Return the claim of a request, and the uids of its pods.
+
+    Raises:
+        InputError: a name that is none, a list that is none, or nothing asked for.
+    """
+    for field, text in (("uid", request.uid), ("namespace", request.namespace), ("name", request.name)):
+        _check(text, _NAME, field)
+    shares: dict[tuple[str, str], Share] = {}
+    for one in request.shares:
+        _check(one.request, _REQUEST, "request")
+        _check(one.device, _NAME, "device")
+        if one.count < 1:
+            raise InputError("requests no CPU", field="count")
+        share = Share(
+            one.request,
+            one.device,
+            one.count,
+            CPUMask(_mask(one.within, "within")),
+            CPUMask(_mask(one.wished, "wished")),
+            one.numa_nodes,
+        )
+        if (share.device, share.request) in shares:
+            raise InputError("is there twice for one request", field=f"device {share.device}")
+        shares[share.device, share.request] = share
+    if not 0 < len(shares) <= MOST_SHARES:
+        raise InputError(f"are {len(shares)}", field="shares", remedy=f"request 1 to {MOST_SHARES}")
+    return Claim(request.uid, request.namespace, request.name, tuple(shares.values())), frozenset(request.pods)
+
+
+def node_message(snapshot: Snapshot) -> messages.NodeResponseMessage:
+    """Return what a driver has to know of the node."""
+    message = messages.NodeResponseMessage(node=snapshot.node, synchronized=snapshot.runtime.synchronized)
+    message.machine = msgspec.json.encode(
+        machine_info_document(snapshot.machine.info, info_error=snapshot.machine.info_error)
+    )
+    state = snapshot.state
+    node = state.kubelet.node
+    policy = node.settings.cpu
+    if policy is not None:
+        message.static = True
+        message.group_size, message.whole_cores = policy.group_size, policy.rules.whole_cores
+        message.reserved = list_text(policy.reserved)
+        message.claimable = list_text(claimable(node))
+        message.shared = list_text(node.cpu.default)
+    for claim in claims_of(node.cpu).values():
+        message.claims.add(
+            uid=claim.uid,
+            namespace=claim.namespace,
+            name=claim.name,
+            shares=_shares(claim),
+            pods=sorted(state.claim_users.get(claim.uid, ())),
+        )
+    return message
+
+
+def _shares(claim: HeldClaim) -> list[messages.HeldShareMessage]:
+    return [
+        messages.HeldShareMessage(request=request, device=device, cpus=list_text(cpus), variable=variable)
+        for ((device, request), cpus), variable in zip(claim.shares.items(), variables(claim), strict=True)
+    ]
+
+
+def _check(text: str, pattern: re.Pattern[str], field: str) -> None:
+    if not pattern.fullmatch(text):
+        raise InputError(f"{text!r:.60} is not a name", field=field)
+
+
+def _mask(text: str, field: str) -> int:
+    try:
+        return CPUSet.parse(text).mask
+    except CPUSetSyntaxError:
+        raise InputError(f"{text!r:.60} is not a CPU list", field=field) from None

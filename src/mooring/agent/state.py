@@ -146,15 +146,6 @@ class HeldPod:
 
 
 @dataclass(frozen=True, slots=True)
-class KnownDeviation:
-    """A container whose cgroup is not as decided, and could not be corrected."""
-
-    text: str
-    is_known: bool
-    """Whether the kernel shows what it may use."""
-
-
-@dataclass(frozen=True, slots=True)
 class Options:
     """The operator's choices."""
 
@@ -199,8 +190,9 @@ class AgentState:
     """Containers with an update in the last reply, whose effect is not verified yet."""
     unstarted: Mapping[tuple[str, str], Rejection] = field(default_factory=dict)
     """Why containers of placed pods were refused last, by pod uid and name, until they start: told once."""
-    deviating: Mapping[str, KnownDeviation] = field(default_factory=dict)
-    """Reports of containers whose cgroups are not as decided, by id, until they are: each is made once."""
+    deviating: Mapping[str, tuple[str, bool]] = field(default_factory=dict)
+    """Containers whose cgroups are not as decided and could not be corrected, by id: what was reported, once, and
+    whether the kernel shows what they may use."""
 
     def with_container(self, container: KnownContainer) -> AgentState:
         """Return the state with a container added or changed."""
@@ -214,8 +206,7 @@ class AgentState:
 def variables(claim: HeldClaim) -> list[str]:
     """Return the variables of a claim's shares, in their order.
 
-    >>> from mooring.engine.extensions.owners import HeldShare
-    >>> variables(HeldClaim("5d-b1", "shop", "cpus", (HeldShare("fast", "numa0", 6),)))
+    >>> variables(HeldClaim("5d-b1", "shop", "cpus", {("numa0", "fast"): 6}))
     ['MOORING_CLAIM_5D_B1_0']
     """
     name = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in claim.uid.upper())
@@ -225,9 +216,9 @@ def variables(claim: HeldClaim) -> list[str]:
 def claims_by_variable(state: AgentState) -> dict[str, tuple[HeldClaim, int]]:
     """Return claim and CPUs of every variable."""
     return {
-        variable: (claim, share.cpus)
+        variable: (claim, cpus)
         for claim in claims_of(state.kubelet.node.cpu).values()
-        for variable, share in zip(variables(claim), claim.shares, strict=True)
+        for variable, cpus in zip(variables(claim), claim.shares.values(), strict=True)
     }
 
 

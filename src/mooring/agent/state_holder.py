@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from threading import RLock
 from typing import Any, TypeAlias
 
@@ -24,11 +23,10 @@ from mooring.agent.state import LIVE, AgentState, Setting
 from mooring.agent.status import Published
 from mooring.agent.store import Store
 from mooring.documents.status import PluginFailurePart
-from mooring.engine.core.config import PluginChoice
 from mooring.engine.core.decision import Observer
 from mooring.engine.node.facts import AdmissionBegun
 from mooring.engine.node.metrics import fold, observe_duration
-from mooring.engine.plugins.asking import Notice, changes_between, notify
+from mooring.engine.plugins.asking import changes_between, notify
 from mooring.engine.plugins.facts import failures
 from mooring.service.logs import Attribute, CompletedSpan, Traces
 
@@ -195,16 +193,17 @@ class StateHolder:
         if plugins is None or not (plugins.has_point("allocated") or plugins.has_point("deallocated")):
             return
         changes = changes_between(before.kubelet.node.cpu, after.kubelet.node.cpu)
-        if changes:
-            self._executor.work.put(partial(self._notified, plugins.choice, changes))
 
-    def _notified(self, choice: PluginChoice, changes: tuple[Notice, ...]) -> None:
-        facts: list[object] = []
-        notify(choice, changes, facts.append)
-        if facts:
-            with self._lock:
-                self._plugins_failed(facts)
-                self._publish()
+        def tell() -> None:
+            facts: list[object] = []
+            notify(plugins.choice, changes, facts.append)
+            if facts:
+                with self._lock:
+                    self._plugins_failed(facts)
+                    self._publish()
+
+        if changes:
+            self._executor.work.put(tell)
 
     def _do(self, effect: Effect) -> WriteOutcome | None:
         done = self._executor.execute(effect)

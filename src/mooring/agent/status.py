@@ -205,13 +205,13 @@ def _unenforced(state: AgentState) -> Iterator[str]:
         yield f"container starts are refused ({len(waiting)}), the newest because {waiting[-1]}"
     started = [key for key in refused if key in running]
     if started:
-        now = state.deviating.get(running[started[-1]])
-        why = refused[started[-1]] if now is None else f"{started[-1][1]} {now.text}"
+        told = state.deviating.get(running[started[-1]])
+        why = refused[started[-1]] if told is None else f"{started[-1][1]} {told[0]}"
         yield f"containers run although their start was refused ({len(started)}), the newest: {why}"
     lost = [
-        f"{state.containers[one].name} {told.text}"
-        for one, told in state.deviating.items()
-        if not told.is_known and one in state.containers and state.containers[one].phase in HAS_CGROUP
+        f"{state.containers[one].name} {text}"
+        for one, (text, is_known) in state.deviating.items()
+        if not is_known and one in state.containers and state.containers[one].phase in HAS_CGROUP
     ]
     if lost:
         yield f"the CPUs of containers cannot be read ({len(lost)}), the newest: {lost[-1]}"
@@ -288,8 +288,8 @@ def status_document(
                 uid=claim.uid,
                 cpus=str(CPUSet(claim.cpus)),
                 shares=[
-                    status.ClaimSharePart(share.request, share.device, str(CPUSet(share.cpus)))
-                    for share in claim.shares
+                    status.ClaimSharePart(request, device, str(CPUSet(cpus)))
+                    for (device, request), cpus in claim.shares.items()
                 ],
                 pods=sorted(state.claim_users.get(claim.uid, ())),
             )

@@ -140,7 +140,16 @@ class Store:
     def read(self) -> Stored:
         """Return what the folder holds; of a folder that is not there: nothing."""
         reports: list[AgentReport] = []
-        journal = self._journal(reports)
+        journal, text = None, self._text(JOURNAL_FILE, reports)
+        if text is not None:
+            used = "the other record is used"
+            try:
+                journal, problem = read_newest(text)
+            except JournalError as error:
+                problem, used = str(error), "the state files are used"
+            if problem:
+                self._damaged = text
+                reports.append(AgentReport(ReportKind.STATE_DAMAGED, f"{JOURNAL_FILE}: {problem}; {used}"))
         texts = StateTexts(self._text(CPU_FILE, reports), self._text(MEMORY_FILE, reports))
         if journal is None:
             if texts != StateTexts() and not reports:
@@ -305,21 +314,6 @@ class Store:
         }
         checkpoint.write_together(self.folder, changed)
         self._written = texts
-
-    def _journal(self, reports: list[AgentReport]) -> Stored | None:
-        text = self._text(JOURNAL_FILE, reports)
-        if text is None:
-            return None
-        try:
-            newest, problem = read_newest(text)
-        except JournalError as error:
-            newest, problem, used = None, str(error), "the state files are used"
-        else:
-            used = "the other record is used"
-        if problem:
-            self._damaged = text
-            reports.append(AgentReport(ReportKind.STATE_DAMAGED, f"{JOURNAL_FILE}: {problem}; {used}"))
-        return newest
 
     def _text(self, name: str, reports: list[AgentReport]) -> str | None:
         try:

@@ -5,36 +5,30 @@ Containers get all CPUs, all memory nodes and the kubelet's CFS quotas back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from mooring.agent.cgroups.files import CGroupTrouble
 from mooring.agent.cgroups.protocol import CGroups, Quota
-from mooring.agent.effects import LiftQuota, QuotaOf, SweepAssigned, WriteCPUSet
+from mooring.agent.effects import LiftQuota, SweepAssigned, WriteCPUSet
 from mooring.agent.executor import AssignedFiles
 from mooring.agent.interrupts.files import restore_interrupts
 from mooring.agent.nri.plugin import connect_to, update_by_synchronizing
 from mooring.agent.nri.session import PluginOptions
-from mooring.agent.nri.types import ContainerUpdate, LinuxResources, NRIError, PodSandbox, RuntimeContainer
-from mooring.agent.pods.cluster import ClusterAccess, open_cluster_access
+from mooring.agent.nri.types import ContainerUpdate, NRIError, PodSandbox, RuntimeContainer
+from mooring.agent.pods.cluster import PodSources, open_cluster_access
 from mooring.agent.pods.resolve import resolved
-from mooring.agent.pods.source import asked_of, quota_of_pod
 from mooring.agent.reactor.containers import unlisted
-from mooring.agent.reactor.desired import DesiredSettings, lift_of_container, lift_of_pod
 from mooring.agent.reactor.hotplug import cpus_changed, is_watched
-from mooring.agent.reactor.synchronize import synchronize, unknown_pods
+from mooring.agent.reactor.synchronize import quota_period, rollback, synchronize, unknown_pods
 from mooring.agent.reconcile import online_cpus
 from mooring.agent.startup import AgentCommand, Startup, read_startup, resume_state
-from mooring.agent.state import HAS_CGROUP, UPDATABLE, AgentState
+from mooring.agent.state import AgentState
 from mooring.agent.store import Store
-from mooring.engine.core.bits import NO_NODES, NUMAMask, list_text, mask_of
-from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
-from mooring.engine.core.machineinfo import MachineInfo
-from mooring.engine.core.pod import Pod
 
 _PATIENCE = 5.0
 """Seconds for the API server to lose the taint."""
@@ -76,13 +70,14 @@ def uninstall(asked: AgentCommand) -> Uninstalled:
             if options.marks_node and finding.severity == "warning":
                 problems.append(f"{finding.subject}: {finding.message}")
 
-        around = open_cluster_access(options, beginning.configuration.gates, beginning.node, report)
+        pods, outward = open_cluster_access(options, beginning.configuration.gates, beginning.node, report)
         try:
-            left = _left(beginning, state, around)
+            left = _left(beginning, state, pods)
             if options.marks_node:
-                around.outward.taint(present=False)
+                outward.taint(present=False)
         finally:
-            around.stop(_PATIENCE)
+            outward.stop(_PATIENCE)
+            pods.stop(_PATIENCE)
         if beginning.root:
             problems += restore_interrupts(beginning.root, store.folder)
         return left._replace(problems=(*left.problems, *problems))
@@ -90,7 +85,7 @@ def uninstall(asked: AgentCommand) -> Uninstalled:
         store.unlock()
 
 
-def _left(beginning: Startup, state: AgentState, around: ClusterAccess) -> Uninstalled:
+def _left(beginning: Startup, state: AgentState, pods: PodSources) -> Uninstalled:
     found: list[Uninstalled] = []
 
     def updates(sandboxes: Sequence[PodSandbox], containers: Sequence[RuntimeContainer]) -> Sequence[ContainerUpdate]:
@@ -100,14 +95,14 @@ def _left(beginning: Startup, state: AgentState, around: ClusterAccess) -> Unins
         of_sandbox: dict[str, list[RuntimeContainer]] = {}
         for one in containers:
             of_sandbox.setdefault(one.pod_sandbox_id, []).append(one)
-        known = around.pods.known(sandboxes)
+        known = pods.known(sandboxes)
         specs = {
             one.uid: resolved(known.get(one.uid), one, None, of_sandbox.get(one.id, ())).pod
             for one in unknown_pods(state, sandboxes, containers, running)
         }
         synchronized = synchronize(state, sandboxes, containers, specs, running=running).state
         quotas, cpusets, told = rollback(synchronized, known)
-        restored, problems = _written(quotas, cpusets, beginning.cgroups)
+        restored, problems = _written(quotas, cpusets, quota_period(state), beginning.cgroups)
         # No container has exclusive CPUs any more.
         if problem := files.do(SweepAssigned(frozenset(), frozenset(one.id for one in containers))):
             problems.append(problem)
@@ -130,7 +125,7 @@ def _left(beginning: Startup, state: AgentState, around: ClusterAccess) -> Unins
 
 
 def _written(
-    quotas: Iterable[tuple[LiftQuota, Quota]], cpusets: Iterable[WriteCPUSet], cgroups: CGroups
+    quotas: Iterable[tuple[LiftQuota, int]], cpusets: Iterable[WriteCPUSet], period: int, cgroups: CGroups
 ) -> tuple[int, list[str]]:
     """Write the control groups; the runtime, which does the same, gets its updates afterwards.
 
@@ -140,70 +135,12 @@ def _written(
     problems: list[str] = []
     restored = 0
     for place, quota in quotas:
-        trouble = cgroups.restore_quota(place, quota)
+        trouble = cgroups.restore_quota(place, Quota(quota, period))
         restored += trouble is None
         if trouble not in (None, CGroupTrouble.GONE):
-            problems.append(f"{place.cgroup}: its quota of {quota.microseconds} is not written: {trouble.value}")
+            problems.append(f"{place.cgroup}: its quota of {quota} is not written: {trouble.value}")
     for one in cpusets:
         written = cgroups.write_cpuset(one)
         if written.trouble not in (None, CGroupTrouble.GONE):
             problems.append(f"{one.cgroup}: its cpuset is not widened: {written.problem}")
     return restored, problems
-
-
-def rollback(
-    state: AgentState, pods: Mapping[str, Pod]
-) -> tuple[list[tuple[LiftQuota, Quota]], list[WriteCPUSet], list[ContainerUpdate]]:
-    """Return what undoes the agent's changes on a node, in the order in which it is to be written and told.
-
-    Quotas of pods come before those of their containers: in cgroup v1 no group may have more than the group above. The
-    updates are for the runtime's record, which would else bring the old cpuset back with the next resize.
-    A container without CPUs or memory nodes on the runtime's record was never placed and stays as it is. The sandbox
-    has a group of its own that no kubelet gives a quota.
-
-    Args:
-        state: after the runtime has told what there is.
-        pods: by uid, with their present limits; where one is missing, the state's counts.
-    """
-    info = state.kubelet.info
-    # Version 1 refuses CPUs that are offline, and a runtime's record with one would fail at the next resize.
-    cpus, mems = all_cpus(info) - CPUSet(state.kubelet.node.cpu.offline), memory_nodes(info)
-    pods, period = {**state.kubelet.node.active, **pods}, state.kubelet.settings.config.cpu_cfs_quota_period_ns // 1000
-    places: dict[str, tuple[LiftQuota, Quota]] = {}
-    for uid in dict.fromkeys(one.uid for one in state.sandboxes.values()):
-        for lift in lift_of_pod(state, uid):
-            amount = quota_of_pod(pods[uid], period)
-            if lift.of is QuotaOf.POD and amount:
-                places.setdefault(lift.cgroup, (lift, Quota(amount, period)))
-    quotas, cpusets, updates = [*places.values()], list[WriteCPUSet](), list[ContainerUpdate]()
-    for one in state.containers.values():
-        if one.phase not in UPDATABLE:
-            continue
-        lifts = lift_of_container(one, DesiredSettings.now(state).of(one.uid, one.name))
-        pod = pods.get(one.uid)
-        spec = None if pod is None or not lifts else pod.container(one.name)
-        own = None if pod is None or spec is None else asked_of(pod, spec, period).quota
-        wide = LinuxResources(
-            cpus=str(cpus) if one.record.cpus else "",
-            mems=list_text(mems) if one.record.mems else "",
-            quota=own or None,
-            period=period if own else None,
-        )
-        if wide == LinuxResources():
-            continue
-        updates.append(ContainerUpdate(one.id, wide, ignore_failure=True))
-        if one.phase in HAS_CGROUP:
-            back = cpus if wide.cpus else CPUSet(), mems if wide.mems else NO_NODES
-            cpusets.append(WriteCPUSet(one.id, one.pid, one.cgroup, *back))
-            quotas += [(lifts[0], Quota(own, period))] if own else []
-    return quotas, cpusets, updates
-
-
-def all_cpus(info: MachineInfo) -> CPUSet:
-    """Return the CPUs of a machine."""
-    return CPUSet.from_ids(cpu for node in info.topology for core in node.cores for cpu in core.thread_ids)
-
-
-def memory_nodes(info: MachineInfo) -> NUMAMask:
-    """Return the NUMA nodes that have memory; the kernel takes no others."""
-    return NUMAMask(mask_of(node.node_id for node in info.topology if node.memory))

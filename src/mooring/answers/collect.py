@@ -102,7 +102,16 @@ def command(
     if whole:
         if root != "/" or kubelet_root or config or pods or node_name or version or anonymous or not cluster:
             raise click.UsageError("with --cluster only --kubeconfig, --context, --to, --dry-run and -o")
-        return _cluster(kubeconfig, context, "" if dry_run else to, form)
+        with output.needs_extra("fleet", source="mooring collect --cluster"):
+            objects = cluster_objects.read_cluster(kubeconfig, context)
+        archive = cluster_objects.ClusterArchive(objects, collect_inputs.captured_now())
+        packed = b"" if dry_run else archive.packed()
+        if not dry_run:
+            write_answer(packed, to)
+        warn(Finding("warning", "the API server", f"{one}; the rest is packed") for one in objects.unread)
+        said = collect_cluster_text(archive.about, len(packed), "" if dry_run else to)
+        _show(json_text(archive.about) if form == "json" else said, "" if dry_run else to, form)
+        return YES
     if kubeconfig or context:
         raise click.UsageError("--kubeconfig and --context need --cluster")
     collection = collect_inputs.collection_of(
@@ -121,20 +130,6 @@ def command(
     warn(found)
     said = collect_text(collection.about, len(packed), "" if dry_run else to)
     _show(json_text(collection.about) if form == "json" else said, "" if dry_run else to, form)
-    return YES
-
-
-def _cluster(kubeconfig: str, context: str, to: str, form: str) -> int:
-    """Pack a cluster."""
-    with output.needs_extra("fleet", source="mooring collect --cluster"):
-        objects = cluster_objects.read_cluster(kubeconfig, context)
-    collected = cluster_objects.ClusterArchive(objects, collect_inputs.captured_now())
-    packed = collected.packed() if to else b""
-    if to:
-        write_answer(packed, to)
-    warn(Finding("warning", "the API server", f"{one}; the rest is packed") for one in objects.unread)
-    said = collect_cluster_text(collected.about, len(packed), to)
-    _show(json_text(collected.about) if form == "json" else said, to, form)
     return YES
 
 

@@ -275,7 +275,10 @@ def _parts(document: parts.ExplanationDocument, *, verbose: bool) -> Iterator[ri
         yield rich_text.Text("")
         yield rich_text.Text(clean(document.circumstances), "dim")
     yield from (_tree(line) for line in shown)
-    notes = list(_notes(document))
+    # Of a remark that the sentence above contains, only its remedy
+    remarks = ((one, "" if one.message in document.why else f"{one.message}.") for one in document.remarks)
+    remarks = ((one, text) for one, text in remarks if text or one.remedy)
+    notes = [f"note[{one.code}]: {' '.join(filter(None, (text, one.remedy)))}" for one, text in remarks]
     if notes:
         yield rich_text.Text("")
         yield from (_noted(text) for text in notes)
@@ -291,15 +294,6 @@ def _parts(document: parts.ExplanationDocument, *, verbose: bool) -> Iterator[ri
     yield rich_text.Text("")
     hidden = "" if verbose or document.story == shown else "; -v shows everything"
     yield rich_text.Text(f"mooring explain {document.code} has more{hidden}", "dim")
-
-
-def _notes(document: parts.ExplanationDocument) -> Iterator[str]:
-    """Yield the remarks; of one that the sentence above contains, only its remedy."""
-    for remark in document.remarks:
-        told = remark.message in document.why
-        texts = [*([] if told else [f"{remark.message}."]), *([remark.remedy] if remark.remedy else [])]
-        if texts:
-            yield f"note[{remark.code}]: {' '.join(texts)}"
 
 
 def helps_of(document: parts.ExplanationDocument) -> list[str]:

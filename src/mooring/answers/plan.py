@@ -89,8 +89,7 @@ def command(save: str, form: str, to: str, inputs: NodeOptions, *, verbose: bool
     else:
         warn(plan.findings)
         effective = read.configuration.effective() if verbose else ()
-        wide = form == "wide"
-        emit(text.plan_text(plan_document.plan_answer(plan, wide=wide), effective, wide=wide, to=to), to)
+        emit(text.plan_text(plan, effective, wide=form == "wide", to=to), to)
     return YES if plan.is_yes else NO
 
 

@@ -159,7 +159,7 @@ def watch(socket: str, width: int | None, *, console: Console) -> bool:
     with rich_live.Live(console=console, screen=True, auto_refresh=False) as live:
         try:
             while True:
-                drawn = consoles.TerminalSegments(render_terminal.picture(view, width or console.width))
+                drawn = consoles.terminal_segments(console, render_terminal.picture(view, width or console.width))
                 live.update(_fitting(drawn, console, notice), refresh=True)
                 time.sleep(PERIOD)
                 try:

@@ -12,7 +12,7 @@ from mooring.cli import options
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, Verb, emit, emit_document, json_text
 from mooring.engine.core.errors import InputError, clean
-from mooring.engine.core.machine import Hardware, Machine, PCIDevice
+from mooring.engine.core.machine import Hardware, Machine
 from mooring.explanations.phrases import size
 from mooring.lazy import lazily
 
@@ -119,7 +119,14 @@ def topology_text(machine: Machine, to: str = "") -> str:
             table.add_row(*map(rich_text.Text, cells))
         parts += [rich_text.Text(""), rich_text.Text("Devices of device plugins"), table]
     if devices := [device for device in machine.pci if device.kind]:
-        parts += [rich_text.Text(""), rich_text.Text("Devices on the PCI bus"), _devices(devices)]
+        table = _grid()
+        for heading in ("device", "address", "NUMA node", "PCIe root", "vendor:device"):
+            table.add_column(heading, no_wrap=True)
+        for device in sorted(devices, key=lambda one: (one.numa is None, one.numa, one.root, one.kind, one.address)):
+            node = "unknown" if device.numa is None else str(device.numa)
+            words = (device.kind, device.address, node, device.root or "unknown", f"{device.vendor}:{device.device}")
+            table.add_row(*map(rich_text.Text, words))
+        parts += [rich_text.Text(""), rich_text.Text("Devices on the PCI bus"), table]
     for severity, heading in (("warning", "The kubelet sees this machine differently"), ("info", "Worth knowing")):
         told = [one for one in machine.findings if one.severity == severity and one.code != loader.UNTOLD]
         parts += [rich_text.Text(""), rich_text.Text(heading)] if told else []
@@ -192,17 +199,6 @@ def _nodes(hardware: Hardware) -> rich_table.Table:
         pages = (f"{pool.count} x {size(pool.size_bytes)}" for pool in node.hugepages if pool.count)
         cells += [", ".join(pages) or "–"] if with_pages else []
         table.add_row(*(rich_text.Text(cell) for cell in cells), rich_text.Text(own or f"none; near {node.local_cpus}"))
-    return table
-
-
-def _devices(devices: list[PCIDevice]) -> rich_table.Table:
-    table = _grid()
-    for name in ("device", "address", "NUMA node", "PCIe root", "vendor:device"):
-        table.add_column(name, no_wrap=True)
-    for device in sorted(devices, key=lambda one: (one.numa is None, one.numa, one.root, one.kind, one.address)):
-        node = "unknown" if device.numa is None else str(device.numa)
-        cells = (device.kind, device.address, node, device.root or "unknown", f"{device.vendor}:{device.device}")
-        table.add_row(*(rich_text.Text(cell) for cell in cells))
     return table
 
 

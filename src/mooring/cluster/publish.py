@@ -33,8 +33,7 @@ with lazily():
 if TYPE_CHECKING:
     from mooring.engine.core.machine import Finding
     from mooring.published.observation import Observe
-    from mooring.published.publisher import Publisher
-    from mooring.published.writing import Rhythm
+    from mooring.published.publisher import Pace, Publisher
 
 
 EPILOG = """\b
@@ -95,7 +94,7 @@ def command(
     check_destination(to)
     asked = published_node.Asked(inputs, kubeconfig, pod_resources, dry_run)
     with needs_extra("kube", source=_SOURCE):
-        rhythm = _rhythm(heartbeat, wakes=wake)
+        pace = _pace(heartbeat, wakes=wake)
         address = service_options.parse_address(metrics, source="--metrics-address")
         if prune:
             try:
@@ -106,7 +105,7 @@ def command(
             emit(f"Facts removed: {len(gone)}.")
             return YES
         if asked.is_described:
-            return _described(asked, rhythm, form, to)
+            return _described(asked, pace, form, to)
         source, end = published_node.kubelet_source(asked)
         try:
             if dry_run:
@@ -117,10 +116,10 @@ def command(
                 if seen is None:
                     raise InputError("the node is unknown", source=_SOURCE)
                 return _shown(seen, form, to)
-            publisher = _publisher(asked, source.observe, rhythm)
+            publisher = _publisher(asked, source.observe, pace)
             if once:
                 return _once(publisher, asked.name)
-            pages = {"/metrics": lambda: http.Page(publisher.counts.text(), http.PROMETHEUS)}
+            pages = {"/metrics": lambda: http.Page(publisher.text(), http.PROMETHEUS)}
             serving = nullcontext() if address is None else closing(http.serve_tcp(address, pages))
             with daemon.stop_signals() as stopping, serving:
                 publisher.run(stopping)
@@ -129,7 +128,7 @@ def command(
             end()
 
 
-def _described(asked: published_node.Asked, rhythm: Rhythm, form: str, to: str) -> int:
+def _described(asked: published_node.Asked, pace: Pace, form: str, to: str) -> int:
     plan = published_node.described_node(asked)
     warn(plan.findings)
     asked = replace(asked, inputs=replace(asked.inputs, node_name=published_node.described_name(asked)))
@@ -139,7 +138,7 @@ def _described(asked: published_node.Asked, rhythm: Rhythm, form: str, to: str) 
     seen = observation.EngineObserver(asked.name).observe(plan.kubelet)
     if asked.dry_run:
         return _shown(seen, form, to, plan.machine.name)
-    return _once(_publisher(asked, lambda: seen, rhythm), asked.name)
+    return _once(_publisher(asked, lambda: seen, pace), asked.name)
 
 
 def _shown(seen: Observation, form: str, to: str, machine: str = "") -> int:
@@ -153,7 +152,7 @@ def _shown(seen: Observation, form: str, to: str, machine: str = "") -> int:
     return NO if seen.problem else YES
 
 
-def _publisher(asked: published_node.Asked, observe: Observe, rhythm: Rhythm) -> publishing.Publisher:
+def _publisher(asked: published_node.Asked, observe: Observe, pace: Pace) -> publishing.Publisher:
     connect = published_node.connector(asked.kubeconfig)
     log = logs.start_log(service_options.LogFormat.JSON, service_options.LogLevel.INFO, name="mooring.publish")
 
@@ -161,7 +160,7 @@ def _publisher(asked: published_node.Asked, observe: Observe, rhythm: Rhythm) ->
         tell = log.warning if finding.severity == "warning" else log.info
         tell(finding.message, about=finding.subject)
 
-    return publishing.Publisher(observe, connect, asked.name, rhythm=rhythm, report=report)
+    return publishing.Publisher(observe, connect, asked.name, pace=pace, report=report)
 
 
 def _once(publisher: Publisher, name: str) -> int:
@@ -180,14 +179,14 @@ def _bad(error: MooringError, remedy: str) -> InputError:
     return error if isinstance(error, InputError) else InputError(str(error), source=_SOURCE, remedy=remedy)
 
 
-def _rhythm(heartbeat: str, *, wakes: bool) -> writing.Rhythm:
+def _pace(heartbeat: str, *, wakes: bool) -> Pace:
     try:
         seconds = quantities.nanoseconds(heartbeat) / 1e9
     except InputError as error:
         raise InputError(error.problem, field="--heartbeat", remedy=error.remedy) from None
     if not 1 <= seconds <= 86400:
         raise InputError("must be between 1s and 24h", field="--heartbeat")
-    return writing.Rhythm(heartbeat=seconds, waking=writing.LEAST_WAKING if wakes else None)
+    return publishing.Pace(heartbeat=seconds, waking=publishing.LEAST_WAKING if wakes else None)
 
 
 def publish_text(seen: Observation, to: str = "", machine: str = "") -> str:

@@ -223,22 +223,19 @@ def run(arguments: Sequence[str], program: str = PROGRAM) -> int:
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
     with output.unfailing(sys.stderr):
-        return _code(arguments, program)
-
-
-def _code(arguments: Sequence[str], program: str) -> int:
-    try:
-        # click's own main() has other exit codes: it answers 1 to a closed pipe and treats an EOFError as an interrupt.
-        with cli.make_context(program, list(arguments)) as context:
-            code = cli.invoke(context)
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    except BrokenPipeError:
-        output.drop_unwritten(sys.stdout)
-        return _READER_GONE
-    except (KeyboardInterrupt, click.Abort, Exception) as error:  # noqa: BLE001 - the last place to say something
-        return _complain(error, arguments, program)
-    return code if isinstance(code, int) else 0
+        try:
+            # click's own main() has other exit codes: it answers 1 to a closed pipe and treats an EOFError as an
+            # interrupt.
+            with cli.make_context(program, list(arguments)) as context:
+                code = cli.invoke(context)
+            if sys.stdout is not None:
+                sys.stdout.flush()
+        except BrokenPipeError:
+            output.drop_unwritten(sys.stdout)
+            return _READER_GONE
+        except (KeyboardInterrupt, click.Abort, Exception) as error:  # noqa: BLE001 - the last place to say something
+            return _complain(error, arguments, program)
+        return code if isinstance(code, int) else 0
 
 
 def _complain(error: BaseException, arguments: Sequence[str], program: str) -> int:

@@ -49,7 +49,13 @@ class VersionDocument(DocumentPart):
 
 def version_document() -> VersionDocument:
     """Return what is installed; dependencies and extras are empty where Mooring runs from its source alone."""
-    needed = _requirements()
+    try:
+        lines = requires(DISTRIBUTION) or []
+    except PackageNotFoundError:
+        lines = []
+    # The names of the direct dependencies, each with its extra; empty for what is always needed
+    parts = ((line, _NAME.match(line), _EXTRA.search(line)) for line in lines)
+    needed = [(name[0] if name else line, extra[1] if extra else "") for line, name, extra in parts]
     found = {name: _version(name) for name in sorted({name for name, _ in needed})}
     extras = sorted({extra for _, extra in needed if extra})
     return VersionDocument(
@@ -63,19 +69,6 @@ def version_document() -> VersionDocument:
         dependencies=found,
         extras={extra: all(found[name] is not None for name, one in needed if one == extra) for extra in extras},
     )
-
-
-def _requirements() -> list[tuple[str, str]]:
-    """Return the names of the direct dependencies, each with its extra; empty for what is always needed."""
-    try:
-        lines = requires(DISTRIBUTION) or []
-    except PackageNotFoundError:
-        return []
-    found = []
-    for line in lines:
-        name, extra = _NAME.match(line), _EXTRA.search(line)
-        found.append((name[0] if name else line, extra[1] if extra else ""))
-    return found
 
 
 def _version(name: str) -> str | None:

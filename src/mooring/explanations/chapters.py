@@ -329,12 +329,12 @@ def _described(family: Family, numa: NUMAInfo) -> dict[str, Any]:
 def preferred_around(family: Family, node: int) -> Iterator[int]:
     """Yield preferred sets that hold a node; of each size only the first few are tried."""
     most = family.smallest
-    if (rule := family.sockets) is not None:
+    if family.sockets:
         # A larger set touches more sockets than preferred sets do, or is not preferred either.
-        sizes = sorted([(socket & family.universe).bit_count() for socket in rule.nodes], reverse=True)
-        beside = (family.universe & ~_union(rule.nodes)).bit_count()
-        most = max(sum(sizes[: rule.span]) + beside, family.smallest)
-    for size in range(1 if rule is not None else most, most + 1):
+        sizes = sorted([(socket & family.universe).bit_count() for socket in family.sockets], reverse=True)
+        beside = (family.universe & ~_union(family.sockets)).bit_count()
+        most = max(sum(sizes[: family.span]) + beside, family.smallest)
+    for size in range(1 if family.sockets else most, most + 1):
         for mask in islice(family.of_size(size, node), MOST_TRIED):
             if mask not in family.barred and family.prefers(mask):
                 yield mask

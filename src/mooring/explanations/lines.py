@@ -217,9 +217,9 @@ def _claim_lines(told: ClaimsInvolved, pod: Pod) -> Iterator[Line]:
         yield Line(f"claims hold {plural(told.held, 'CPU')} of the node", detail=True)
     for claim in told.own:
         shares = tuple(
-            Line(f"request {share.request}: CPUs {list_text(share.cpus)} of {share.device}")
-            for share in claim.shares
-            if share.device
+            Line(f"request {request}: CPUs {list_text(cpus)} of {device}")
+            for (device, request), cpus in claim.shares.items()
+            if device
         )
         yield Line(f"its {_claim_text(claim)}", shares)
     if told.nowhere:

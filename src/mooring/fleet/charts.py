@@ -4,16 +4,25 @@ Many nodes over time as one picture: a row for each node, or for several alike, 
 
 The darker a cell, the more of the resource is requested. Cells of one shade are one path, so that the picture stays
 small; a page's script finds row and column under the pointer from the numbers in the root element.
+
+Of a simulated cluster, nodes are the rows, group by group, the most used ones first.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from math import ceil
+from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+
+from mooring.engine.core.errors import clean
 from mooring.explanations.phrases import plural
+from mooring.fleet.nodes import NodeHistory, NodesSeen
+from mooring.fleet.simulation import Simulation
 from mooring.views.svg import elements as svg
 
 _WIDTH, _HEIGHT = 560, 130
@@ -250,3 +259,58 @@ def group_label(name: str, nodes: int, rows: int) -> str:
     """
     several = f", about {round(nodes / rows)} in a row" if rows and rows < nodes else ""
     return f"{name}: {plural(nodes, 'node')}{several}"
+
+
+CPU: Final = "cpu"
+Shares = npt.NDArray[np.float64]
+NodeRows = dict[str, list[tuple[int, ...]]]
+"""Group -> the places of the nodes of each of its rows in the heat maps."""
+
+
+def heat_svg(result: Simulation, history: NodeHistory) -> str:
+    """Return the heat map of the CPUs, as a picture of its own."""
+    shares = shares_of(result, history.moments, CPU)
+    return heat_map(result, rows_of(result, shares), shares, [at for at, *_ in history.moments], CPU)
+
+
+def shares_of(result: Simulation, moments: Sequence[NodesSeen], resource: str) -> Shares:
+    """Return the requested share of a resource, nodes over moments; nothing where a node offers none."""
+    table = result.nodes.table
+    offered = table.row(table.offered, resource)
+    used = np.stack([requested[table.resources[resource]] for _, requested, _ in moments], axis=1)
+    return np.where(offered[:, None] > 0, used / np.maximum(offered, 1)[:, None], np.nan)
+
+
+def rows_of(result: Simulation, shares: Shares) -> NodeRows:
+    """Return the rows; nodes of a group are ordered by what is requested of their CPUs over time."""
+    mean = np.nan_to_num(shares).mean(axis=1)
+    groups: dict[str, list[int]] = {}
+    for place, member in enumerate(result.nodes.table.members):
+        groups.setdefault(member.group.name, []).append(place)
+    counts = rows_for([len(places) for places in groups.values()])
+    found: NodeRows = {}
+    for (name, places), count in zip(groups.items(), counts, strict=True):
+        ordered = sorted(places, key=lambda place: (-mean[place], place))
+        edges = [len(ordered) * row // count for row in range(count + 1)]
+        found[name] = [tuple(ordered[first:end]) for first, end in pairwise(edges)]
+    return found
+
+
+def heat_map(
+    result: Simulation, rows: NodeRows, shares: Shares, moments: Sequence[float], resource: str, *, alone: bool = True
+) -> str:
+    """Return the heat map of a resource; a row of several nodes shows their mean."""
+    members = result.nodes.table.members
+    groups = []
+    for name, places in rows.items():
+        found = []
+        for row in places:
+            known = shares[list(row)]
+            known = known[~np.isnan(known[:, 0])]
+            values = tuple(float(share) for share in known.mean(axis=0)) if len(known) else (None,) * len(moments)
+            first = members[row[0]].name
+            found.append((clean(first if len(row) == 1 else f"{first} and {len(row) - 1} more"), values))
+        groups.append((group_label(clean(name), sum(map(len, places)), len(places)), found))
+    title = f"{clean(result.cluster.name)}: {resource} of the nodes over time"
+    line = f"{clean(result.work.name)}, {result.strategy.name}; rows are nodes, the most used ones of a group first"
+    return heatmap_svg(title, line, moments, groups, alone=alone)

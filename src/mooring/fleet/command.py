@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import reduce, wraps
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -12,21 +12,11 @@ import click
 
 from mooring.cli import options
 from mooring.cli.output import emit_document, needs_extra
-from mooring.engine.core.errors import InputError
 from mooring.lazy import lazily
 
 with lazily():
     from mooring.cli import terminal
-    from mooring.engine.core import release
-    from mooring.engine.kubelet import events
-    from mooring.engine.releases import catalog
     from mooring.fleet import event_files, work_files
-    from mooring.fleet import live_objects as budgets
-    from mooring.fleet.relocation import answer as relocation
-    from mooring.fleet.scheduler import strategy
-    from mooring.inputs.configuration import node_configuration
-    from mooring.inputs.decoding import documents
-    from mooring.inputs.pods import pod_relations
     from mooring.published import cluster_objects
     from mooring.views import html as pages
     from mooring.views.svg import plot as plots
@@ -37,11 +27,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from mooring.documents.plan import DocumentPart
-    from mooring.engine.kubelet.events import Restart
     from mooring.fleet.cluster import NodeCluster, Work
     from mooring.fleet.live_cluster import LiveCluster
-    from mooring.fleet.relocation.answer import FitQuestion
-    from mooring.fleet.scheduler.strategy import Strategy
     from mooring.views.svg.plot import Plot
 
 QUESTIONS: Mapping[str, str] = {
@@ -76,7 +63,8 @@ class _Questions(click.Group):
         """Import one question."""
         if cmd_name not in QUESTIONS:
             return None
-        command = getattr(import_module("mooring.fleet.commands"), f"{cmd_name}_command")
+        room = "mooring.fleet.relocation" if cmd_name in ("drain", "fit", "upgrade") else "mooring.fleet"
+        command = getattr(import_module(f"{room}.commands"), f"{cmd_name}_command")
         return command if isinstance(command, click.Command) else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as above
@@ -252,16 +240,6 @@ resume = file_option(
 )
 
 
-def chosen_strategy(name: str, *, extender: bool = False) -> Strategy:
-    """Return the strategy that was named.
-
-    Raises:
-        InputError: there is none of the name.
-    """
-    found = strategy.strategy_of(name)
-    return replace(found, extender=True) if extender else found
-
-
 def print_answer(
     form: str, to: str, answer: DocumentPart, parts: Iterator[RenderableType], plot: Plot | None = None
 ) -> None:
@@ -270,59 +248,3 @@ def print_answer(
         emit_document(pages.plot_page_text(plot) if form == "html" else plots.plot_svg(plot), to)
     else:
         terminal.print_answer(form, to, answer, parts)
-
-
-def fit_question(files: tuple[str, ...], replicas: int | None, movable: str, *, moves: bool) -> FitQuestion:
-    """Return what is to fit.
-
-    Args:
-        files: manifests.
-        replicas: how many; None for as many as the manifests have, at least 1.
-        movable: selector of the pods that may move; empty for all.
-        moves: whether pods may move.
-
-    Raises:
-        InputError: the files have pods of several kinds, or cannot be read.
-    """
-    work = work_files.load_work(files, scaled_down=True)
-    kinds = {one.asked.key: one.asked for one in work.asking}
-    if len(kinds) > 1:
-        raise InputError(
-            f"has {len(kinds)} kinds of pods", source=work.name, remedy="ask about one Deployment or pod at a time"
-        )
-    [asked] = kinds.values()
-    wanted = budgets.requirements_of_text(movable, "--movable") if movable else ()
-    selector = pod_relations.PodSelector(None, wanted)
-    count = max(work.pods, 1) if replicas is None else replicas
-    return relocation.FitQuestion(work.asking[0].name, asked, count, selector, moves)
-
-
-def new_kubelet(version: str, config: tuple[str, ...]) -> Restart:
-    """Return what all kubelets become.
-
-    Raises:
-        InputError: there is no such release, or a file is no configuration.
-        UsageError: nothing becomes different.
-    """
-    if not version and not config:
-        raise click.UsageError("give VERSION, --new-config or both")
-    chosen = catalog.release_of(version, "VERSION") if version else None
-    if not config:
-        return events.Restart(release=chosen)
-    read = [one for path in config for one in documents.load_documents(path)]
-    found = node_configuration.configuration_of(read, release.NEWEST if chosen is None else chosen)
-    return events.Restart(found.kubelet, chosen)
-
-
-def node_names(live: LiveCluster, selector: str) -> list[str]:
-    """Return the names of the nodes with some labels, in order.
-
-    Raises:
-        InputError: there is none.
-    """
-    wanted = budgets.requirements_of_text(selector, "--nodes") if selector else ()
-    names = [one.name for one in live.cluster.members() if all(need.meets(one.labels) for need in wanted)]
-    if not names:
-        remedy = "see kubectl get nodes --show-labels"
-        raise InputError(f"no node has the labels {selector!r:.80}", source="--nodes", remedy=remedy)
-    return names

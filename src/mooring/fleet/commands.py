@@ -1,8 +1,4 @@
-"""The questions of ``mooring fleet``.
-
-``simulate``, ``compare`` and ``size``: what a described cluster does with its work. ``fit``, ``drain`` and ``upgrade``:
-what fits into a live cluster, and where its pods find a place.
-"""
+"""``mooring fleet simulate``, ``compare`` and ``size``: what a cluster does with its work."""
 
 from __future__ import annotations
 
@@ -23,9 +19,8 @@ from mooring.lazy import lazily
 with lazily():
     from mooring.answers.base.changes import configuration
     from mooring.cli import terminal
-    from mooring.fleet import nodes, page, ranking, simulation, text, trials
-    from mooring.fleet.relocation import answer as relocation
-    from mooring.fleet.relocation import text as texts
+    from mooring.fleet import charts, nodes, page, ranking, simulation, text, trials
+    from mooring.fleet.scheduler import strategy as placing
 
 if TYPE_CHECKING:
     from mooring.fleet.simulation import Simulation
@@ -52,12 +47,12 @@ def simulate_command(inputs: FleetOptions, scoring: str, form: str, to: str, *, 
     Exit code 1 when a kubelet refuses a pod, or a pod waits at the end.
     """
     cluster, work = inputs.read_cluster(), inputs.read_work()
-    strategy = common.chosen_strategy(scoring, extender=extender)
+    strategy = placing.strategy_of(scoring, extender=extender)
     kept = nodes.NodeHistory() if form in ("html", "svg") else None
     result = _run(simulation.Simulation(cluster, work, strategy, inputs.seed, kept))
     found = simulation.answer_of(result)
     if kept is not None and form == "svg":
-        emit_document(page.heat_svg(result, kept), to)
+        emit_document(charts.heat_svg(result, kept), to)
     elif kept is not None:
         emit_document(page.fleet_page_text(found, result, kept), to)
     else:
@@ -140,7 +135,7 @@ def compare_command(
     With several seeds the figures are means, with the interval that holds them with 95 % confidence.
     """
     cluster = inputs.read_cluster()
-    chosen = [common.chosen_strategy(one) for one in strategies or ("LeastAllocated",)]
+    chosen = [placing.strategy_of(one) for one in strategies or ("LeastAllocated",)]
     works = [inputs.read_work(number) for number in range(seeds)]
     if kubelet_version:
         settings = (*settings, f"{ranking.RELEASE}={kubelet_version}")
@@ -211,133 +206,9 @@ def size_command(
     """
     cluster, work = inputs.read_cluster(), inputs.read_work()
     goal = ranking.Goal(refused, longest_wait=within)
-    trial = trials.FleetTrial("", cluster, work, common.chosen_strategy(scoring, extender=extender), inputs.seed)
-    sizes = [ranking.size_of(trial, group, groups, goal, most) for group in groups]
-    plot = text.sizes_plot(cluster.name, work, sizes)
+    trial = trials.FleetTrial("", cluster, work, placing.strategy_of(scoring, extender=extender), inputs.seed)
+    sizes = [(group, ranking.tried_sizes(trial, group, groups, goal, most)) for group in groups]
+    plot = text.sizes_plot(cluster.name, work, sizes, goal)
     parts = text.sizes_parts(cluster.name, work, sizes, goal)
-    common.print_answer(form, to, ranking.sizes_document(work.name, sizes), parts, plot)
-    return YES if any(one.fewest is not None for one in sizes) else NO
-
-
-FIT_EXAMPLES = """\b
-Examples:
-  mooring fleet fit --cluster cluster.json -f deployment.yaml --replicas 40
-  mooring fleet fit --live -f deployment.yaml --replicas 40 --movable tier!=database
-  mooring fleet fit --live -f deployment.yaml -o evictions --to evictions.json
-"""
-
-
-@click.command("fit", cls=Verb, epilog=FIT_EXAMPLES)
-@common.cluster_options
-@common.file_option(
-    "-f",
-    "--filename",
-    "files",
-    required=True,
-    help="Manifest of the replicas: a Deployment, or anything else with pods of one kind.",
-)
-@click.option(
-    "--replicas", type=click.IntRange(1, 100_000), default=None, help="Default: as many as the file has, at least 1."
-)
-@click.option("--movable", default="", metavar="SELECTOR", help="Labels of the pods that may move. Default: all.")
-@click.option("--moves/--no-moves", default=True, help="Whether a plan moves pods for the replicas that do not fit.")
-@options.output(("text", "markdown", "json", "evictions"), "text")
-@options.to_file
-def fit_command(
-    inputs: FleetOptions, files: tuple[str, ...], replicas: int | None, movable: str, form: str, to: str, *, moves: bool
-) -> int:
-    """Count the replicas that the nodes would admit now, and plan the fewest moves of pods for the rest.
-
-    Exit code 1 when not all fit now.
-    """
-    question = common.fit_question(files, replicas, movable, moves=moves)
-    live = inputs.read()
-    answer = relocation.fit(live, question, inputs.seed)
-    if form == "json":
-        answer.fixed = dict(sorted(answer.fixed.items()))
-    if form == "evictions":
-        emit_document(texts.evictions_text(answer), to)
-    else:
-        common.print_answer(form, to, answer, texts.fit_parts(answer, question, live.cluster.size))
-    return YES if answer.fits_now >= question.replicas else NO
-
-
-DRAIN_EXAMPLES = """\b
-Examples:
-  mooring fleet drain --cluster cluster.json worker-1
-  mooring fleet drain --live --extender worker-1 worker-2
-"""
-
-
-@click.command("drain", cls=Verb, epilog=DRAIN_EXAMPLES)
-@click.argument("nodes", metavar="NODE...", nargs=-1, required=True)
-@common.cluster_options
-@common.scoring
-@common.extender
-@options.output(("text", "markdown", "json"), "text")
-@options.to_file
-def drain_command(
-    inputs: FleetOptions, nodes: tuple[str, ...], scoring: str, form: str, to: str, *, extender: bool
-) -> int:
-    """Drain nodes together, and show where each of their pods finds a place, or why it does not.
-
-    Exit code 1 when a pod finds none.
-    """
-    live = inputs.read()
-    answer = relocation.drain(live, nodes, common.chosen_strategy(scoring, extender=extender), inputs.seed)
-    common.print_answer(form, to, answer, texts.drain_parts(answer, live.cluster.size))
-    return YES if relocation.is_clean(answer.pods) else NO
-
-
-UPGRADE_EXAMPLES = """\b
-Examples:
-  mooring fleet upgrade v1.37.1 --cluster cluster.json
-  mooring fleet upgrade --live --new-config kubelet.yaml --nodes pool=gpu --max-unavailable 2 --extender
-"""
-
-
-@click.command("upgrade", cls=Verb, epilog=UPGRADE_EXAMPLES)
-@click.argument("version", default="", metavar="[VERSION]", shell_complete=options.complete_release)
-@common.cluster_options
-@common.file_option(
-    "--new-config", "new_config", help="Whole configuration of the new kubelets; repeatable. Default: as they are."
-)
-@click.option("--nodes", "selector", default="", metavar="SELECTOR", help="Labels of the nodes. Default: all.")
-@click.option(
-    "--max-unavailable",
-    "unavailable",
-    type=click.IntRange(1),
-    default=1,
-    show_default=True,
-    help="Nodes that are upgraded together.",
-)
-@common.scoring
-@common.extender
-@options.output(("text", "markdown", "json"), "text")
-@options.to_file
-def upgrade_command(
-    inputs: FleetOptions,
-    version: str,
-    new_config: tuple[str, ...],
-    selector: str,
-    unavailable: int,
-    scoring: str,
-    form: str,
-    to: str,
-    *,
-    extender: bool,
-) -> int:
-    """Restart kubelet after kubelet as the release VERSION, with another configuration, or both.
-
-    Shown are pods that a kubelet refuses at its restart, nodes that have to be drained because the new kubelet does not
-    start on their state files, and where these pods find a place.
-
-    Exit code 1 when a pod finds none.
-    """
-    live = inputs.read()
-    new = common.new_kubelet(version, new_config)
-    names = common.node_names(live, selector)
-    strategy = common.chosen_strategy(scoring, extender=extender)
-    answer = relocation.upgrade(live, names, new, strategy, unavailable, inputs.seed)
-    common.print_answer(form, to, answer, texts.upgrade_parts(answer, live.cluster.size))
-    return YES if relocation.is_clean(answer.pods) else NO
+    common.print_answer(form, to, ranking.sizes_document(work.name, sizes, goal), parts, plot)
+    return YES if any(ranking.fewest(tried, goal) is not None for _, tried in sizes) else NO

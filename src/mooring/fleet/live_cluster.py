@@ -31,6 +31,7 @@ from mooring.inputs.decoding.fields import Document
 from mooring.inputs.node_groups import NodeGroup
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_relations import ZONE, PodSelector
+from mooring.inputs.pods.scheduling_fields import NodeObject
 from mooring.published.cluster_objects import BUDGET, NODE, POD, ClusterObjects
 from mooring.published.facts_document import digest_of, facts_of
 from mooring.published.objects import FACTS, STATE, NodeFacts, NodeState, object_name, state_of
@@ -156,7 +157,7 @@ class _Reading:
         )
         return tuple(sorted((one for one in found if one is not None), key=lambda one: one.order))
 
-    def _described(self, node: live_objects.NodeObject) -> _Described | str | None:
+    def _described(self, node: NodeObject) -> _Described | str | None:
         """Return what a node is; a text says why nothing can be said, None that its machine is to be named."""
         if node.name in self._states:
             state = state_of(self._states[node.name])
@@ -198,7 +199,7 @@ class _Reading:
         self,
         groups: list[NodeGroup],
         now: dict[str, RunningNode],
-        node: live_objects.NodeObject,
+        node: NodeObject,
         described: _Described,
         pods: Sequence[LivePod],
     ) -> None:

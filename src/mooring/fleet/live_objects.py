@@ -35,41 +35,19 @@ from mooring.inputs.pods.pod_fields import SUBDOMAIN, check_name, with_allocated
 from mooring.inputs.pods.pod_files import check_identity
 from mooring.inputs.pods.pod_relations import PodSelector, label_requirements, pod_relations
 from mooring.inputs.pods.pods import DEFAULT_GATES, MIRROR, pod_from_object
-from mooring.inputs.pods.scheduling_fields import Operator, Requirement, Taint, scheduling_fields, taints_at
+from mooring.inputs.pods.scheduling_fields import (
+    CORDONED,
+    NodeObject,
+    Operator,
+    Requirement,
+    scheduling_fields,
+    taints_at,
+)
 
 _NATIVE: Final = ("cpu", "memory", "ephemeral-storage", "pods")
 _STATE_TAINTS: Final = ("node.kubernetes.io/unschedulable", "node.kubernetes.io/not-ready")
 """What ``closed`` says already."""
-_CORDONED: Final = "cordoned"
 _NOT_READY: Final = "not ready"
-
-
-@dataclass(frozen=True, slots=True)
-class NodeObject:
-    """One node."""
-
-    name: str
-    labels: Mapping[str, str]
-    taints: tuple[Taint, ...]
-    allocatable: Mapping[str, int]
-    """cpu in millicores, everything else in whole units."""
-    capacity: Mapping[str, int]
-    """As above."""
-    version: str
-    """Of its kubelet; empty where it is not told."""
-    closed: str
-    """Why it takes no pods; empty where it does."""
-    features: frozenset[str]
-    """What it declares."""
-
-    @property
-    def extended(self) -> Mapping[str, int]:
-        """Allocatable resources of device plugins."""
-        return {
-            name: amount
-            for name, amount in self.allocatable.items()
-            if name not in _NATIVE and not name.startswith("hugepages-")
-        }
 
 
 def node_object(content: Mapping[str, Any], source: str) -> NodeObject:
@@ -90,15 +68,15 @@ def node_object(content: Mapping[str, Any], source: str) -> NodeObject:
         # A node without conditions was written by hand, and takes pods.
         conditions = [reading.as_mapping(one) for one in reading.list_at(status, "conditions")]
         ready = [reading.text_at(one, "status") for one in conditions if reading.text_at(one, "type") == "Ready"]
-        closed = _CORDONED if cordoned else "" if not ready or ready[0] == "True" else _NOT_READY
+        closed = CORDONED if cordoned else "" if not ready or ready[0] == "True" else _NOT_READY
         return NodeObject(
             name,
             labels,
             tuple(one for one in taints if one.key not in _STATE_TAINTS),
+            closed,
             allocatable or capacity,
             capacity,
             reading.text_at(reading.mapping_at(status, "nodeInfo"), "kubeletVersion"),
-            closed,
             frozenset(map(str, reading.list_at(status, "declaredFeatures"))),
         )
 
@@ -214,8 +192,8 @@ def devices_of_node(node: NodeObject, machine: Machine) -> Mapping[str, tuple[De
     places = [one.node_id for one in machine.info.topology if one.cores]
     return {
         resource: tuple(Device(f"{index:04d}", (places[index * len(places) // count],)) for index in range(count))
-        for resource, count in node.extended.items()
-        if count and places
+        for resource, count in node.allocatable.items()
+        if count and places and resource not in _NATIVE and not resource.startswith("hugepages-")
     }
 
 

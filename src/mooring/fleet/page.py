@@ -1,8 +1,8 @@
 """``mooring fleet simulate -o html``: a simulated cluster as one page: figures, nodes over time, why pods were refused.
 
-Nodes are the rows of heat maps, group by group, the most used ones first. A refusal is explained once for all pods and
-nodes that share it. Of states that several nodes may have had a picture is drawn once, of as many as a page can bear.
-What is large is compressed; the page's script decompresses pictures when they are opened.
+A refusal is explained once for all pods and nodes that share it. Of states that several nodes may have had a picture is
+drawn once, of as many as a page can bear. What is large is compressed; the page's script decompresses pictures when
+they are opened.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import structs
 
 from mooring.answers.base.answering import answered
@@ -27,10 +26,10 @@ from mooring.answers.base.pods import story_of
 from mooring.engine.core.errors import clean
 from mooring.engine.kubelet.admit import AdmitMode
 from mooring.explanations.phrases import duration, requests_text
-from mooring.fleet.charts import group_label, heatmap_svg, rows_for, time_chart_svg
+from mooring.fleet.charts import CPU, heat_map, rows_of, shares_of, time_chart_svg
 from mooring.fleet.cluster import PodPhase, Record
 from mooring.fleet.documents import FleetDocument
-from mooring.fleet.nodes import NodeHistory, NodesSeen, cause_words
+from mooring.fleet.nodes import NodeHistory, cause_words
 from mooring.fleet.simulation import Simulation, with_pods
 from mooring.fleet.states import SharedState
 from mooring.fleet.text import amount_words, joined_periods, unhappy
@@ -51,7 +50,6 @@ _MOST_ROWS: Final = 20
 _MOST_SERIES: Final = 7
 """Causes of refusals that have a colour of their own."""
 _PERCENT: Final = 100
-CPU: Final = "cpu"
 MOST_REFUSALS: Final = 100
 """Refusals that are explained with a picture of the decision; those of most pods."""
 MOST_STATES: Final = 500
@@ -60,10 +58,6 @@ MOST_RESOURCES: Final = 6
 """Resources that have a heat map."""
 MOST_PODS: Final = 100_000
 """Pods that the page knows; those that were refused or wait come first."""
-
-Shares = npt.NDArray[np.float64]
-NodeRows = dict[str, list[tuple[int, ...]]]
-"""Group -> the places of the nodes of each of its rows in the heat maps."""
 
 
 def fleet_page_text(answer: FleetDocument, result: Simulation, history: NodeHistory) -> str:
@@ -77,8 +71,8 @@ def fleet_page_text(answer: FleetDocument, result: Simulation, history: NodeHist
     document, members = with_pods(answer, result), result.nodes.table.members
     moments, pods = [at for at, *_ in history.moments], _pods(result.records)
     resources = sorted((use.resource for use in answer.uses), key=lambda name: (name != CPU, name))[:MOST_RESOURCES]
-    shares = {name: _shares(result, history.moments, name) for name in resources}
-    rows, states = _rows(result, shares[CPU]), _chosen(history)
+    shares = {name: shares_of(result, history.moments, name) for name in resources}
+    rows, states = rows_of(result, shares[CPU]), _chosen(history)
     places = {key: place for place, key in enumerate(states, 1)}
     # Two bytes for each state, low byte first: the number of its picture, 0 for one that is not drawn.
     drawn = np.array([[places.get(state.key, 0) for state in seen] for *_, seen in history.moments], np.uint16)
@@ -128,7 +122,7 @@ def fleet_page_text(answer: FleetDocument, result: Simulation, history: NodeHist
         known=len(pods),
         data=json.dumps(data, separators=(",", ":")).translate(UNSAFE),
         patterns=PATTERNS,
-        heats=[(name, _heat_svg(result, rows, shares[name], moments, name, alone=False)) for name in resources],
+        heats=[(name, heat_map(result, rows, shares[name], moments, name, alone=False)) for name in resources],
         lines=list(_timelines(document)),
         unhappy=rows_of_pods[:_MOST_LISTED],
         unlisted=max(0, len(rows_of_pods) - _MOST_LISTED),
@@ -139,55 +133,6 @@ def fleet_page_text(answer: FleetDocument, result: Simulation, history: NodeHist
         periods=list(joined_periods(document.periods, document.samples, _MOST_ROWS)),
         aligned=(document.aligned.get("1", 0), sum(document.aligned.values())),
     )
-
-
-def heat_svg(result: Simulation, history: NodeHistory) -> str:
-    """Return the heat map of the CPUs, as a picture of its own."""
-    shares = _shares(result, history.moments, CPU)
-    return _heat_svg(result, _rows(result, shares), shares, [at for at, *_ in history.moments], CPU)
-
-
-def _shares(result: Simulation, moments: Sequence[NodesSeen], resource: str) -> Shares:
-    """Return the requested share of a resource, nodes over moments; nothing where a node offers none."""
-    table = result.nodes.table
-    offered = table.row(table.offered, resource)
-    used = np.stack([requested[table.resources[resource]] for _, requested, _ in moments], axis=1)
-    return np.where(offered[:, None] > 0, used / np.maximum(offered, 1)[:, None], np.nan)
-
-
-def _rows(result: Simulation, shares: Shares) -> NodeRows:
-    """Return the rows; nodes of a group are ordered by what is requested of their CPUs over time."""
-    mean = np.nan_to_num(shares).mean(axis=1)
-    groups: dict[str, list[int]] = {}
-    for place, member in enumerate(result.nodes.table.members):
-        groups.setdefault(member.group.name, []).append(place)
-    counts = rows_for([len(places) for places in groups.values()])
-    found: NodeRows = {}
-    for (name, places), count in zip(groups.items(), counts, strict=True):
-        ordered = sorted(places, key=lambda place: (-mean[place], place))
-        edges = [len(ordered) * row // count for row in range(count + 1)]
-        found[name] = [tuple(ordered[first:end]) for first, end in pairwise(edges)]
-    return found
-
-
-def _heat_svg(
-    result: Simulation, rows: NodeRows, shares: Shares, moments: Sequence[float], resource: str, *, alone: bool = True
-) -> str:
-    """Return the heat map of a resource; a row of several nodes shows their mean."""
-    members = result.nodes.table.members
-    groups = []
-    for name, places in rows.items():
-        found = []
-        for row in places:
-            known = shares[list(row)]
-            known = known[~np.isnan(known[:, 0])]
-            values = tuple(float(share) for share in known.mean(axis=0)) if len(known) else (None,) * len(moments)
-            first = members[row[0]].name
-            found.append((clean(first if len(row) == 1 else f"{first} and {len(row) - 1} more"), values))
-        groups.append((group_label(clean(name), sum(map(len, places)), len(places)), found))
-    title = f"{clean(result.cluster.name)}: {resource} of the nodes over time"
-    line = f"{clean(result.work.name)}, {result.strategy.name}; rows are nodes, the most used ones of a group first"
-    return heatmap_svg(title, line, moments, groups, alone=alone)
 
 
 def _refusal(records: Sequence[Record], state: SharedState, places: Mapping[bytes, int]) -> dict[str, Any]:

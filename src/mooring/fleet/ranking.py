@@ -156,27 +156,14 @@ class Goal:
         return in_time and few_refused and not figures.without_node
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
-    """How many nodes of a group the work needs."""
-
-    group: str
-    fewest: Figures | None
-    """Of the fewest nodes that do; None when even the most do not."""
-    tried: tuple[Figures, ...]
-    """By the number of nodes, ascending."""
-    binding: str
-    """What kept one node fewer from doing; empty where no smaller number was tried."""
-
-
-def size_of(
+def tried_sizes(
     trial: FleetTrial,
     group: str,
     others: Collection[str],
     goal: Goal,
     most: int,
     run: Callable[[FleetTrial], Figures] = run_trial,
-) -> Size:
+) -> tuple[Figures, ...]:
     """Search the fewest nodes of a group with which the goal is met: by doubling, then by halving.
 
     More nodes do not always help (a kubelet may refuse what another node would have taken), so that the answer is a
@@ -189,6 +176,9 @@ def size_of(
         goal: what is to be reached.
         most: nodes that are tried.
         run: runs a simulation.
+
+    Returns:
+        Every number that was tried, ascending: the first that meets the goal is the answer.
 
     Raises:
         InputError: there is no such group.
@@ -206,27 +196,36 @@ def size_of(
         return goal.is_met(tried[count])
 
     low, high = 0, 1
-    while not does(high):
-        if high == most:
-            return Size(group, None, _ascending(tried), _binding(tried[high]))
+    while not does(high) and high < most:
         low, high = high, min(2 * high, most)
-    while high - low > 1:
+    while high - low > 1 and does(high):
         middle = (low + high) // 2
         low, high = (low, middle) if does(middle) else (middle, high)
-    return Size(group, tried[high], _ascending(tried), _binding(tried[low]) if low in tried else "")
-
-
-def _ascending(tried: dict[int, Figures]) -> tuple[Figures, ...]:
     return tuple(tried[count] for count in sorted(tried))
 
 
-def _binding(figures: Figures) -> str:
-    """Return what stops a cluster: a cause of refusals, or the resource that is used most where pods find no node."""
-    if figures.refused:
-        code = max(figures.refused, key=lambda one: figures.refused[one])
-        return f"{figures.refused[code]} refused ({code})"
-    fullest = max(figures.trial.uses, key=lambda use: use.most, default=None)
-    waits = f"{figures.without_node} pods without a node" if figures.without_node else "pods wait too long"
+def fewest(tried: Iterable[Figures], goal: Goal) -> Figures | None:
+    """Return the figures of the fewest nodes that do; None when even the most do not."""
+    return next((one for one in tried if goal.is_met(one)), None)
+
+
+def binding(tried: Iterable[Figures], goal: Goal) -> str:
+    """Return what kept one node fewer from doing, or the most; empty where no smaller number was tried.
+
+    It is a cause of refusals, or the resource that is used most where pods find no node.
+    """
+    last = None
+    for one in tried:
+        if goal.is_met(one):
+            break
+        last = one
+    if last is None:
+        return ""
+    if last.refused:
+        code = max(last.refused, key=lambda one: last.refused[one])
+        return f"{last.refused[code]} refused ({code})"
+    fullest = max(last.trial.uses, key=lambda use: use.most, default=None)
+    waits = f"{last.without_node} pods without a node" if last.without_node else "pods wait too long"
     return f"{waits}, {fullest.resource} used to {fullest.most:.0%}" if fullest else waits
 
 
@@ -237,9 +236,8 @@ def comparison_document(work: str, figures: Sequence[Figures]) -> FleetCompariso
     return FleetComparisonDocument(work=work, trials=trials, best=best[0].variant if best else "")
 
 
-def sizes_document(work: str, sizes: Sequence[Size]) -> FleetComparisonDocument:
-    """Return the document of sizes: every trial, and the group that needs the fewest nodes."""
-    found = [one.fewest.trial for one in sizes if one.fewest is not None]
+def sizes_document(work: str, sizes: Sequence[tuple[str, Sequence[Figures]]], goal: Goal) -> FleetComparisonDocument:
+    """Return the document of sizes: every trial of each group, and the group that needs the fewest nodes."""
+    found = [one.trial for _, tried in sizes if (one := fewest(tried, goal)) is not None]
     best = min(found, key=lambda one: one.nodes).variant if found else ""
-    trials = [one.trial for size in sizes for one in size.tried]
-    return FleetComparisonDocument(work=work, trials=trials, best=best)
+    return FleetComparisonDocument(work=work, trials=[one.trial for _, tried in sizes for one in tried], best=best)

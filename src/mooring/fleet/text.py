@@ -17,7 +17,7 @@ from mooring.fleet.cluster import REMADE, PodPhase, Record, Work
 from mooring.fleet.controllers import MOST_REMADE
 from mooring.fleet.documents import FatesPart, FleetDocument, FleetPeriodPart, FleetSamplePart
 from mooring.fleet.nodes import cause_words, causes
-from mooring.fleet.ranking import Goal, SeedSpread, Size, ranked
+from mooring.fleet.ranking import Goal, SeedSpread, binding, fewest, ranked
 from mooring.fleet.simulation import Simulation
 from mooring.fleet.trials import Figures
 from mooring.views.console import new_table
@@ -258,8 +258,10 @@ def _count(one: Figures) -> str:
     return one.trial.variant.partition(" ")[0]
 
 
-def sizes_parts(cluster: str, work: Work, sizes: Sequence[Size], goal: Goal) -> Iterator[RenderableType]:
-    """Yield how many nodes of each group do."""
+def sizes_parts(
+    cluster: str, work: Work, sizes: Sequence[tuple[str, Sequence[Figures]]], goal: Goal
+) -> Iterator[RenderableType]:
+    """Yield how many nodes of each group do, of which every number that was tried is given."""
     yield from head(cluster, f"{plural(work.pods, 'pod')} of {clean(work.name)}", work.findings)
     yield Text("")
     yield Text(
@@ -267,15 +269,15 @@ def sizes_parts(cluster: str, work: Work, sizes: Sequence[Size], goal: Goal) -> 
         f"99 % placed within {duration(goal.longest_wait)}."
     )
     yield Text("")
-    for group in sizes:
-        if group.fewest is None:
-            most = group.tried[-1]
-            yield Text(f"{clean(group.group)}: no number up to {most.trial.nodes} does: {group.binding}.", "bold")
+    for group, tried in sizes:
+        does, why = fewest(tried, goal), binding(tried, goal)
+        if does is None:
+            yield Text(f"{clean(group)}: no number up to {tried[-1].trial.nodes} does: {why}.", "bold")
         else:
-            need = f"{clean(group.group)}: {plural(int(_count(group.fewest)), 'node')} will do"
-            yield Text(f"{need}; one fewer does not: {group.binding}." if group.binding else f"{need}.", "bold")
+            need = f"{clean(group)}: {plural(int(_count(does)), 'node')} will do"
+            yield Text(f"{need}; one fewer does not: {why}." if why else f"{need}.", "bold")
         table = new_table("nodes", "admitted", "refused", "no node", "waited (99 %)", right=range(1, 5))
-        for one in group.tried:
+        for one in tried:
             table.add_row(
                 *map(str, (_count(one), one.admitted, sum(one.refused.values()), one.without_node)),
                 duration(one.trial.waited.percentile99),
@@ -310,14 +312,15 @@ def comparison_plot(cluster: str, work: Work, figures: Sequence[Figures]) -> Plo
     )
 
 
-def sizes_plot(cluster: str, work: Work, sizes: Sequence[Size]) -> Plot:
+def sizes_plot(cluster: str, work: Work, sizes: Sequence[tuple[str, Sequence[Figures]]], goal: Goal) -> Plot:
     """Return every number of nodes that was tried, group by group; the fewest that do are marked."""
     rows = []
-    for group in sizes:
-        for one in group.tried:
-            does = one is group.fewest
-            binding = f"; one fewer does not: {group.binding}" if group.binding else ""
-            line = f"{_count(one)} of {clean(group.group)}{f' will do{binding}' if does else ''}"
+    for group, tried in sizes:
+        best, why = fewest(tried, goal), binding(tried, goal)
+        for one in tried:
+            does = one is best
+            more = f"; one fewer does not: {why}" if why else ""
+            line = f"{_count(one)} of {clean(group)}{f' will do{more}' if does else ''}"
             counts = (one.admitted, one.trial.pods.refused, one.without_node)
             figures = (duration(one.trial.waited.percentile99), f"{one.stranded_cpus:.1%}")
             rows.append(PlotRow("✓" if does else "", (line,), does, counts=counts, figures=figures))

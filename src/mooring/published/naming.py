@@ -80,7 +80,7 @@ def device_state(
     # What containers hold and what is not among the healthy ones any more
     listed = [container for pod in pods for container in pod.containers]
     broken = [(name, Device(one.id, one.numa, healthy=False)) for each in listed for name, one in each.devices]
-    broken += [(given.driver, Device(given.id, healthy=False)) for each in listed for given in each.dynamic]
+    broken += [(given.driver, Device(given.id, healthy=False)) for each in listed for _, given in each.dynamic]
     for resource, lost in broken:
         known = devices.setdefault(resource, [])
         if all(one.id != lost.id for one in known):
@@ -95,7 +95,7 @@ def device_state(
         uid = key.uid or f"{key.namespace}_{key.name}"
         for container in pod.containers:
             drivers = holdings.setdefault(uid, {}).setdefault(container.name, {})
-            for device in container.dynamic:
+            for _, device in container.dynamic:
                 drivers[device.driver] = drivers.get(device.driver, frozenset()) | {device.id}
     held_by = {
         uid: kept

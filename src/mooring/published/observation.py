@@ -14,7 +14,7 @@ bytes each, the low one first. XXH64 is defined in the xxHash fast digest algori
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -325,3 +325,43 @@ def listing_of(seen: Observation) -> dict[str, Any]:
     """Return a v1 List of what a publisher would write, without times, so that it is the same each time."""
     items = [facts_document(seen.facts, seen.state.node), *documents_of(seen, sequence=0, moment=None)]
     return {"apiVersion": "v1", "kind": "List", "items": [item for item in items if item is not None]}
+
+
+Room = Mapping[tuple[str, str], int]
+"""Zone and resource -> what is available; an empty name stands for the whole node."""
+
+
+def room_of(seen: Observation) -> Room:
+    """Return what the next pod can get of a node; nothing when its kubelet would not start."""
+    if seen.node is None:
+        return {}
+    found = {("", "cpu"): exclusive_cpus_of(seen.node)[1]}
+    for zone in zones_of(seen.facts.machine, seen.node):
+        found.update({(zone["name"], amount["name"]): int(amount["available"]) for amount in zone["resources"]})
+    return found
+
+
+class LiveSource:
+    """The present engine of a running program as a source."""
+
+    def __init__(self, kubelet: Callable[[], Kubelet], node: str) -> None:
+        """Read nothing yet.
+
+        Args:
+            kubelet: returns the present engine.
+            node: name of the node.
+        """
+        self._read, self._observer = kubelet, EngineObserver(node)
+        self._kubelet: Kubelet | None = None
+        self._seen: Observation | None = None
+
+    def observe(self) -> Observation | None:
+        """Return what the engine has allocated."""
+        kubelet = self._read()
+        if kubelet is not self._kubelet:
+            self._kubelet = kubelet
+            seen = self._observer.observe(kubelet)
+            # Many events change nothing that is published.
+            if self._seen is None or (seen.facts, seen.state) != (self._seen.facts, self._seen.state):
+                self._seen = seen
+        return self._seen

@@ -23,10 +23,8 @@ from urllib.parse import unquote
 
 import h11
 
-from mooring.service.http import Application, ASGIMessage, ConnectionLimits, Page, Pages, Receive, Send
+from mooring.service.http import HANDSHAKES, Application, ASGIMessage, ConnectionLimits, Page, Pages, Receive, Send
 
-HANDSHAKES: Final = 32
-"""Connections whose TLS handshake is under way."""
 _QUEUED: Final = 1024
 """Connections that the system queues."""
 _OTHER_FILES: Final = 128

@@ -200,30 +200,31 @@ class OutageReport:
 class ObjectListener:
     """Brings objects of one kind to what keeps them."""
 
-    put: Callable[[dict[str, Any]], Any]
-    """Takes an object, and returns its name."""
-    drop: Callable[[dict[str, Any]], object]
+    put: Callable[[Any], Any]
+    """Takes an object as it was read, and returns its name."""
+    drop: Callable[[Any], object]
     report: Callable[[ClusterError], object]
     """Receives each outage once."""
     keep: Callable[[list[Any]], object] = lambda _names: None
     """Forgets all objects but those of these names."""
-    put_listed: Callable[[dict[str, Any]], Any] | None = None
+    put_listed: Callable[[Any], Any] | None = None
     """The same as ``put`` for an object of a list, where that makes a difference."""
     every: bool = False
     """Whether each failure of an outage is reported."""
+    read: Callable[[msgspec.Raw], Any] = mapping_of
 
     def listed(self, pages: Iterator[list[msgspec.Raw]]) -> None:
         """Take all objects."""
         put = self.put_listed or self.put
-        self.keep([put(mapping_of(item)) for page in pages for item in page])
+        self.keep([put(self.read(item)) for page in pages for item in page])
 
     def changed(self, item: msgspec.Raw) -> None:
         """Take an object."""
-        self.put(mapping_of(item))
+        self.put(self.read(item))
 
     def deleted(self, item: msgspec.Raw) -> None:
         """Forget an object."""
-        self.drop(mapping_of(item))
+        self.drop(self.read(item))
 
     def failed(self, error: ClusterError, times: int) -> None:
         """Report an outage."""

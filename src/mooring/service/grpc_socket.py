@@ -37,17 +37,6 @@ Code: TypeAlias = Literal["INTERNAL", "INVALID_ARGUMENT", "NOT_FOUND", "UNAVAILA
 """Status codes of gRPC."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallLimits:
-    """How much a service does at once."""
-
-    threads: int = 2
-    waiting: int = 16
-    """Requests at once; more are refused with RESOURCE_EXHAUSTED."""
-    grace: float = 1.0
-    """Seconds for requests under way when the service is closed."""
-
-
 _Request = TypeVar("_Request", bound="Message")
 
 
@@ -120,7 +109,7 @@ class GRPCSocket:
         if self._closing in ready:
             return
         try:
-            end = serve(self._path, self._service, self._methods, self._log, CallLimits())
+            end = serve(self._path, self._service, self._methods, self._log)
         except (InputError, OSError, RuntimeError) as error:
             self._log.error("a gRPC service cannot be served", service=self._service, problem=str(error))
             self._listener.close()
@@ -148,8 +137,19 @@ def _relay(client: socket.socket, path: str) -> None:
                 other[one].sendall(data)
 
 
-def serve(path: str, service: str, methods: Methods, log: Log, limits: CallLimits) -> Callable[[], object]:
+def serve(
+    path: str, service: str, methods: Methods, log: Log, *, threads: int = 2, waiting: int = 16, grace: float = 1.0
+) -> Callable[[], object]:
     """Serve on a socket that replaces what has the name now; return what ends that.
+
+    Args:
+        path: of the socket.
+        service: full name of the service.
+        methods: by name.
+        log: of the daemon.
+        threads: that answer.
+        waiting: requests at once; more are refused with RESOURCE_EXHAUSTED.
+        grace: seconds for requests under way when the service is closed.
 
     Raises:
         OSError: the socket cannot be made.
@@ -157,8 +157,8 @@ def serve(path: str, service: str, methods: Methods, log: Log, limits: CallLimit
     """
     place = Path(path)
     first = daemon.beside(place)
-    workers = futures.ThreadPoolExecutor(limits.threads, service)
-    server = grpc.server(workers, maximum_concurrent_rpcs=limits.waiting)
+    workers = futures.ThreadPoolExecutor(threads, service)
+    server = grpc.server(workers, maximum_concurrent_rpcs=waiting)
     for key, method in methods.items():
         own, _, name = key.rpartition("/")
         handlers = {name: _handler(f"{own or service}/{name}", method, log)}
@@ -171,11 +171,11 @@ def serve(path: str, service: str, methods: Methods, log: Log, limits: CallLimit
         server.stop(None)
         daemon.remove(str(first))
         raise
-    return lambda: server.stop(limits.grace).wait()
+    return lambda: server.stop(grace).wait()
 
 
 def serve_at_once(
-    path: str, service: str, methods: Methods, log: Log, limits: CallLimits, remedy: str
+    path: str, service: str, methods: Methods, log: Log, remedy: str, **limits: Any
 ) -> Callable[[], object]:
     """Serve on a new socket, for a client that treats the appearance of its name as the start of the service.
 
@@ -184,8 +184,8 @@ def serve_at_once(
         service: full name of the service.
         methods: by name.
         log: of the daemon.
-        limits: of requests at once.
         remedy: for a socket that cannot be made.
+        limits: as those of :func:`serve`.
 
     Returns:
         What ends it and removes the name.
@@ -195,7 +195,7 @@ def serve_at_once(
     """
     daemon.socket_path(path)
     try:
-        end = serve(path, service, methods, log, limits)
+        end = serve(path, service, methods, log, **limits)
     except (OSError, RuntimeError) as error:
         raise InputError(f"no socket can be created there: {error}", source=path, remedy=remedy) from None
 

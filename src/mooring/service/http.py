@@ -47,6 +47,8 @@ with lazily():
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+HANDSHAKES = 32
+"""Connections whose TLS handshake is under way."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,13 @@ Source: the algorithm of client-go v0.37 (tools/leaderelection), with its parame
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from uuid import uuid4
 
-from mooring.service.apiserver import Cluster, ClusterError, asked, asked_json, cluster_of
+from mooring.service.apiserver import Cluster, ClusterError, asked, asked_json
 
 PERIOD: Final = 1.0
 """Seconds between two tries."""
@@ -30,59 +30,26 @@ ANSWER_TIME: Final = 2.0
 Lease = dict[str, Any]
 
 
-class LeaseAPI(Protocol):
-    """Where the Lease is read and written."""
-
-    def read(self) -> Lease:
-        """Return the Lease.
-
-        Raises:
-            ClusterError: it cannot be had.
-        """
-
-    def write(self, lease: Lease) -> None:
-        """Write a Lease that was read; refused where another one was written since.
-
-        Raises:
-            ClusterError: it was not written; with code 0 or of the server it may be written all the same.
-        """
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterLease:
-    """The API server's Lease."""
-
-    connect: Callable[[], Cluster]
-    namespace: str
-    name: str
-
-    def read(self) -> Lease:
-        """Return the Lease."""
-        with self.connect() as cluster:
-            return asked_json(cluster.http, "GET", self._path)
-
-    def write(self, lease: Lease) -> None:
-        """Write it."""
-        with self.connect() as cluster:
-            asked(cluster.http, "PUT", self._path, json=lease)
-
-    @property
-    def _path(self) -> str:
-        return f"apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases/{self.name}"
+ReadLease = Callable[[], Lease]
+"""Returns the Lease, or raises a :class:`ClusterError`."""
+WriteLease = Callable[[Lease], object]
+"""Writes a Lease that was read, and raises a :class:`ClusterError` where another one was written since, or nothing was
+written; with code 0 or of the server it may be written all the same."""
 
 
 class Election:
     """One replica's part in it; used by one thread, except for :meth:`may_work_for`."""
 
-    def __init__(self, server: LeaseAPI, name: str, clock: Callable[[], float]) -> None:
+    def __init__(self, read: ReadLease, write: WriteLease, name: str, clock: Callable[[], float]) -> None:
         """Begin as a standby.
 
         Args:
-            server: has the Lease.
+            read: asks for the Lease.
+            write: changes it.
             name: of this replica, for people.
             clock: seconds that only go forward.
         """
-        self._server, self._clock = server, clock
+        self._read, self._put, self._clock = read, write, clock
         # A replica that starts again is another one: nobody can tell what the first has on the way.
         self._identity = f"{name}_{uuid4().hex[:12]}"
         self._until = clock()
@@ -108,7 +75,7 @@ class Election:
         Raises:
             ClusterError: the Lease cannot be read or written.
         """
-        lease = self._server.read()
+        lease = self._read()
         spec = lease.get("spec") or {}
         record = spec.get("holderIdentity"), spec.get("renewTime"), spec.get("leaseTransitions")
         if record != self._seen:
@@ -121,6 +88,30 @@ class Election:
             return
         self._holder = self._identity
 
+    def take_part(
+        self, stands: Callable[[], bool], stop: threading.Event, report: Callable[[str, str], object]
+    ) -> None:
+        """Take the Lease once it is free, and renew it until the process is to end.
+
+        Args:
+            stands: whether this replica wants the Lease; where its work hangs, another one takes over.
+            stop: set when the process is to end.
+            report: receives what is the matter.
+
+        Raises:
+            ClusterError: the Lease is lost: another replica decides by now, or will soon.
+        """
+        led = False
+        while not stop.is_set():
+            try:
+                self.step(stands=stands())
+            except ClusterError as error:
+                report("lease", str(error))
+            if led and not self.leads:
+                raise ClusterError("the lease is lost: another replica goes on, and this one has to start again")
+            led = self.leads
+            stop.wait(PERIOD)
+
     def release(self) -> None:
         """Give the Lease up, once this replica has stopped working.
 
@@ -128,7 +119,7 @@ class Election:
             ClusterError: it cannot be written; then it runs out.
         """
         self._until = self._clock()
-        lease = self._server.read()
+        lease = self._read()
         if (lease.get("spec") or {}).get("holderIdentity") == self._identity:
             self._write(lease, "")
             self._until = self._clock()
@@ -146,7 +137,7 @@ class Election:
         }
         sent = self._clock()
         try:
-            self._server.write({**lease, "spec": spec})
+            self._put({**lease, "spec": spec})
         except ClusterError as error:
             if error.code == 409:
                 return False
@@ -155,6 +146,16 @@ class Election:
         return True
 
 
-def lease_of(config: Any, namespace: str, name: str) -> ClusterLease:
-    """Return the Lease of an API server, whose answers are waited for shortly."""
-    return ClusterLease(lambda: cluster_of(config, answer_time=ANSWER_TIME), namespace, name)
+def lease_at(connect: Callable[[], Cluster], namespace: str, name: str) -> tuple[ReadLease, WriteLease]:
+    """Return what reads and what writes the Lease of an API server; its answers are to be waited for shortly."""
+    path = f"apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}"
+
+    def read() -> Lease:
+        with connect() as cluster:
+            return asked_json(cluster.http, "GET", path)
+
+    def write(lease: Lease) -> None:
+        with connect() as cluster:
+            asked(cluster.http, "PUT", path, json=lease)
+
+    return read, write

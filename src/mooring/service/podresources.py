@@ -25,6 +25,7 @@ from mooring.engine.core.bits import mask_of
 from mooring.engine.core.cpuset import HIGHEST_CPU
 from mooring.engine.core.errors import MooringError
 from mooring.engine.core.machineinfo import HIGHEST_NODE
+from mooring.engine.core.pod import ClaimedDevice
 from mooring.engine.devicemanager.state import NOWHERE, Device
 from mooring.engine.node import Node
 from mooring.lazy import lazily
@@ -59,23 +60,6 @@ class PodResourcesError(MooringError):
 
 
 @dataclass(frozen=True, slots=True)
-class ListedClaimDevice:
-    """A device of dynamic resource allocation that a container has."""
-
-    namespace: str
-    claim: str
-    driver: str
-    pool: str
-    name: str
-    share: str = ""
-
-    @property
-    def id(self) -> str:
-        """Its id among the driver's devices, as in :class:`mooring.engine.core.pod.ClaimedDevice`."""
-        return f"{self.pool}/{self.name}"
-
-
-@dataclass(frozen=True, slots=True)
 class ListedContainer:
     """A container that is not an init container, and what it has for itself."""
 
@@ -84,8 +68,9 @@ class ListedContainer:
     """Exclusive CPUs as a mask."""
     devices: tuple[tuple[str, Device], ...] = ()
     """Resource and device."""
-    dynamic: tuple[ListedClaimDevice, ...] = ()
-    """What claims give it; known once the claim is prepared."""
+    dynamic: tuple[tuple[str, ClaimedDevice], ...] = ()
+    """Name of a claim in the pod's namespace, and a device that it gives; known once the claim is prepared. The answer
+    does not say for which of its requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,9 +183,7 @@ def _pod(answer: bytes) -> ListedPod:
 def _container(found: messages.ContainerResourcesMessage) -> ListedContainer:
     cpus = [cpu for cpu in found.cpu_ids if 0 <= cpu <= HIGHEST_CPU]
     dynamic = tuple(
-        ListedClaimDevice(
-            one.claim_namespace, one.claim_name, of.driver_name, of.pool_name, of.device_name, of.share_id
-        )
+        (one.claim_name, ClaimedDevice("", of.driver_name, of.pool_name, of.device_name, share=of.share_id))
         for one in found.dynamic_resources
         for of in one.claim_resources
     )

@@ -6,14 +6,14 @@ Printing respects what the terminal can do.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from io import StringIO
 
 from rich.color import Color
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.measure import Measurement
 from rich.padding import Padding
-from rich.segment import Segment
+from rich.segment import Segment, Segments
 from rich.style import Style
 from rich.table import Table
 from rich.text import Text
@@ -49,24 +49,20 @@ _STANDARD: Mapping[tuple[Color | None, Color | None], Style] = {
 """Colours of the styles -> what stands for them on a terminal of 16 colours."""
 
 
-@dataclass(frozen=True, slots=True)
-class TerminalSegments:
-    """What is drawn as a terminal gets it: texts are only texts, and colours are readable where there are few.
+def terminal_segments(console: Console, renderable: RenderableType) -> Segments:
+    """Return what is drawn as a terminal gets it: texts are only texts, and colours are readable where there are few.
 
     The escapes that a terminal obeys are those of the styles. Left to itself, a terminal of 16 colours takes for text
     and fill the nearest that it has, each by itself.
     """
-
-    renderable: RenderableType
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        """Yield the segments, printable, with other colours where the terminal has few."""
-        few = console.color_system in ("standard", "windows")
-        for segment in console.render(self.renderable, options):
-            style = segment.style
-            other = _STANDARD.get((style.color, style.bgcolor)) if few and style is not None else None
-            text = segment.text if segment.control else printable(segment.text)
-            yield Segment(text, style if style is None or other is None else style + other, segment.control)
+    few = console.color_system in ("standard", "windows")
+    found = []
+    for segment in console.render(renderable, console.options.update(highlight=False)):
+        style = segment.style
+        other = _STANDARD.get((style.color, style.bgcolor)) if few and style is not None else None
+        text = segment.text if segment.control else printable(segment.text)
+        found.append(Segment(text, style if style is None or other is None else style + other, segment.control))
+    return Segments(found)
 
 
 _ASCII = str.maketrans(
@@ -85,7 +81,7 @@ def write(console: Console, renderable: RenderableType) -> None:
     A terminal that cannot show the signs, because its encoding is not a Unicode one, gets plain ones.
     """
     if not (console.no_color or console.color_system is None or console.options.ascii_only):
-        console.print(TerminalSegments(renderable), highlight=False, crop=False)
+        console.print(terminal_segments(console, renderable), crop=False)
         return
     # rich keeps bold and dim when it drops colours, and those are escape codes too.
     text = plain(renderable, console.width)
@@ -98,7 +94,7 @@ def plain(renderable: RenderableType, width: int) -> str:
     """Return ``renderable`` as a terminal of ``width`` columns without any colour or style shows it."""
     console = Console(file=StringIO(), width=width, color_system=None, legacy_windows=False, emoji=False, markup=False)
     with console.capture() as capture:
-        console.print(TerminalSegments(renderable), highlight=False, crop=False)
+        console.print(terminal_segments(console, renderable), crop=False)
     return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
 
 
@@ -136,9 +132,8 @@ def _blocks(part: RenderableType) -> Iterator[str]:
         sides = ["--:" if column.justify == "right" else "---" for column in part.columns]
         cells = zip(*([_cell(cell) for cell in column.cells] for column in part.columns), strict=True)
         yield "\n".join(f"| {' | '.join(row)} |" for row in (heads, sides, *cells))
-    elif callable(table := getattr(part, "table", None)):
-        # A terminal has it in its own form.
-        yield from _blocks(table())
+    elif isinstance(part, Listing):
+        yield from _blocks(part.table())
     else:
         text = plain(part, 100).rstrip()
         fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
@@ -160,6 +155,18 @@ def new_table(*headings: str, right: Collection[int] = ()) -> Table:
 def indented(content: RenderableType, style: str | Style = "", *, by: int = 2) -> Padding:
     """Return a text, or anything else that is drawn, some columns to the right."""
     return Padding(Text(content, style) if isinstance(content, str) else content, (0, 0, 0, by))
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What is a table in Markdown, and lines of another form in a terminal."""
+
+    table: Callable[[], Table]
+    lines: Callable[[Console, ConsoleOptions], Iterable[RenderableType | Segment]]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType | Segment]:
+        """Yield the lines."""
+        yield from self.lines(console, options)
 
 
 BAR_WIDTH = 20

@@ -51,17 +51,11 @@ class CellMetrics:
     """Between devices side by side."""
     device_heading: int = 1
     """Room above the devices of one resource, for its name."""
-
-
-@dataclass(frozen=True, slots=True)
-class Grain:
-    """How finely a picture is broken into rows; the same everywhere in it, so that equal parts look equal."""
-
-    cores: int
-    """Most cores in one row."""
-    boxes: int
-    """Most boxes side by side that hold cores only."""
-    title: bool
+    most_cores: int = 1
+    """Cores in one row at most; tried, like the next two, and the same everywhere so that equal parts look equal."""
+    most_boxes: int = 1
+    """Boxes side by side at most that hold cores only."""
+    roomy: bool = False
     """Whether boxes are widened for the wanted title, or for the shortest acceptable one."""
 
 
@@ -96,20 +90,19 @@ _Shelved: TypeAlias = tuple[tuple[Shelf, ...], int, int]
 """All shelves of one box, with their width and height."""
 
 
-def shelve(boxes: Sequence[BoxView], width: int, grain: Grain, metrics: CellMetrics) -> _Shelved:
-    """Put ``boxes`` on shelves of ``width``: as many columns as fit and ``grain`` allows, evenly spread over rows."""
-    most = grain.boxes if holds_leaves(boxes) else len(boxes)
+def shelve(boxes: Sequence[BoxView], width: int, metrics: CellMetrics) -> _Shelved:
+    """Put ``boxes`` on shelves of ``width``: as many columns as fit and are allowed, evenly spread over rows."""
+    most = metrics.most_boxes if holds_leaves(boxes) else len(boxes)
     shelves: list[Shelf] = []
     used = 0
     # Boxes with CPUs stand on the first shelf, those of memory alone on the second, what is apart on the third.
     sorts = [2 if box.is_apart() else 0 if any(True for _ in box.cpus()) else 1 for box in boxes]
     for sort in range(3):
-        inner = grain
+        inner = metrics
         if sort == 2:  # of the arrangement of offline CPUs nothing is known, so they fill the width
-            inner = Grain(max(1, (used or width) // (metrics.cell_width + metrics.core_gap)), 1, title=False)
-        plans = tuple(
-            _measure(box, width, inner, metrics) for box, own in zip(boxes, sorts, strict=True) if own == sort
-        )
+            filling = max(1, (used or width) // (metrics.cell_width + metrics.core_gap))
+            inner = replace(metrics, most_cores=filling, most_boxes=1, roomy=False)
+        plans = tuple(_measure(box, width, inner) for box, own in zip(boxes, sorts, strict=True) if own == sort)
         if not plans:
             continue
         column = max([plan.width for plan in plans] + [before for _, before in shelves if sort == 1])
@@ -121,20 +114,20 @@ def shelve(boxes: Sequence[BoxView], width: int, grain: Grain, metrics: CellMetr
     return tuple(shelves), used, sum(heights) + metrics.gap_y * max(0, len(heights) - 1)
 
 
-def _measure(box: BoxView, width: int, grain: Grain, metrics: CellMetrics) -> BoxPlan:
+def _measure(box: BoxView, width: int, metrics: CellMetrics) -> BoxPlan:
     insets = metrics.insets(box)
     inner = width - insets.left - insets.right
     # Rows of equal length, except the last
     room = (inner - metrics.label_width + metrics.core_gap) // (metrics.cell_width + metrics.core_gap)
-    core_rows = tuple(_even_rows(box.cores, max(1, min(grain.cores, room)))) if box.cores else ()
-    shelves, content, height = shelve(box.children, inner, grain, metrics)
+    core_rows = tuple(_even_rows(box.cores, max(1, min(metrics.most_cores, room)))) if box.cores else ()
+    shelves, content, height = shelve(box.children, inner, metrics)
     if core_rows:
         content = row_width(core_rows[0], metrics)
         # A folded box is as wide as it would be, so that equal parts stand below one another.
         core_rows = () if box.folded else core_rows
         height = sum(row_height(row, box, metrics) for row in core_rows) + metrics.row_gap * max(0, len(core_rows) - 1)
     frame = insets.left + insets.right
-    title = metrics.title_width(box, grain.title)
+    title = metrics.title_width(box, metrics.roomy)
     # Devices fill the width of what is above them; alone, all the room there is.
     room = max(content, title - frame) if content else inner
     device_rows = tuple((group, devices_per_row(group, room, metrics)) for group in box.devices)
@@ -270,19 +263,19 @@ def arrange(boxes: Sequence[BoxView], metrics: CellMetrics, width: int) -> Pictu
     most_cores = max((len(box.cores) for box in inside if not box.folded), default=1)
     groups = [boxes, *(box.children for box in inside)]
     most_boxes = max(len(group) for group in groups if holds_leaves(group))
-    grains = (
-        Grain(cores, columns, title)
+    finer = (
+        replace(metrics, most_cores=cores, most_boxes=columns, roomy=roomy)
         for cores in _even(most_cores)
         for columns in _even(most_boxes)
-        for title in (True, False)
+        for roomy in (True, False)
     )
-    tried = [(grain, shelve(boxes, width, grain, metrics)) for grain in grains]
+    tried = [(one, shelve(boxes, width, one)) for one in finer]
     limit = min(height for _, (_, _, height) in tried) + metrics.slack
 
-    def badness(tried: tuple[Grain, _Shelved]) -> tuple[int, ...]:
-        grain, (shelves, width, height) = tried
+    def badness(tried: tuple[CellMetrics, _Shelved]) -> tuple[int, ...]:
+        one, (shelves, width, height) = tried
         rows = sum(len(rows) for rows, _ in shelves) if metrics.side_by_side else 0
-        return height > limit, rows, -grain.title, -grain.cores, height, width
+        return height > limit, rows, -one.roomy, -one.most_cores, height, width
 
     _, (shelves, width, height) = min(tried, key=badness)
     return PictureLayout(width, height, tuple(_place_shelves(shelves, 0, 0, 0, metrics)))

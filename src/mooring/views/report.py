@@ -7,12 +7,13 @@ The machine map of the page is the layout of the pictures, with cells that can b
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import clean
 from mooring.engine.core.machine import Finding
+from mooring.engine.memorymanager.state import MemoryTable, NUMANodeState
 from mooring.lazy import dataclass, field
 from mooring.views.devices import DeviceView
 from mooring.views.layout import (
@@ -26,47 +27,20 @@ from mooring.views.layout import (
     arrange,
 )
 from mooring.views.svg import picture
-from mooring.views.view import BoxKind, CPUUse, NodeView, PlacementRow, owner_style, use_style
+from mooring.views.view import CPUUse, CPUView, NodeView, PlacementRow, owner_style, use_style
 from mooring.views.wording import MARKS
 
 
 @dataclass(frozen=True, slots=True)
-class ReportCPU:
-    """What some CPUs are used for, and their owners."""
-
-    use: CPUUse
-    owners: tuple[int, ...] = ()
-    """Indices into the owners of the node's view; the one that is drawn comes first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Account:
-    """Memory of one type on one NUMA node, in bytes; at first as if nothing of it were given away."""
-
-    node: int
-    resource: str
-    """``memory`` or ``hugepages-<size>``."""
-    total: int
-    reserved: int = 0
-    """Kept for the system."""
-    allocatable: int = 0
-    """What may be given away: the rest, for ``memory`` also without the pools of huge pages."""
-    assigned: int = 0
-    """Given away after a step; then it is free what else may be."""
-    free: int = 0
-    group: tuple[int, ...] = ()
-    """NUMA nodes that form one group with this one after a step, itself included."""
-
-
-@dataclass(frozen=True, slots=True)
 class ReportStep:
-    """What one step changed. Accounts and devices are named by their index in the report."""
+    """What one step changed. Devices are named by their index in the report."""
 
     pod: int | None
     """Index of the pod that was asked; None at the start."""
-    cpus: tuple[tuple[CPUSet, ReportCPU], ...] = ()
-    """CPUs that got another use or other owners, and those: all with the same ones together."""
-    accounts: tuple[tuple[int, Account], ...] = ()
+    cpus: tuple[tuple[CPUView, ...], ...] = ()
+    """CPUs that got another use or other owners: all with the same ones together."""
+    memory: Mapping[int, NUMANodeState] = field(default_factory=dict)
+    """The memory manager's NUMA nodes after the step, changed or not; none where it keeps no accounts."""
     devices: tuple[tuple[int, str], ...] = ()
     """Device and its holder now; the empty text when no container holds it."""
 
@@ -111,8 +85,8 @@ class ReportView:
     """The kubelet's message when it would not start, with what to do."""
     refusal_code: str = ""
     """The code of the refusal, such as ``MOOR-203``."""
-    accounts: tuple[Account, ...] = ()
-    """Ascending by NUMA node."""
+    accounts: Mapping[int, NUMANodeState] = field(default_factory=dict)
+    """The memory of NUMA nodes, whatever of it is given away."""
     accounted: bool = False
     """Whether the memory manager keeps the accounts; else nothing but their totals is known."""
     devices: tuple[DeviceView, ...] = ()
@@ -123,21 +97,19 @@ class ReportView:
     """Configuration and circumstances, as names and values."""
 
 
-def changes_between(
-    before: Mapping[int, ReportCPU], after: Mapping[int, ReportCPU]
-) -> tuple[tuple[CPUSet, ReportCPU], ...]:
+def changes_between(before: Mapping[int, CPUView], after: Mapping[int, CPUView]) -> tuple[tuple[CPUView, ...], ...]:
     """Return what became different, CPUs with the same state together, in the order of their first CPU.
 
-    >>> from mooring.views.view import CPUUse
-    >>> free, held = ReportCPU(CPUUse.FREE), ReportCPU(CPUUse.EXCLUSIVE, (0,))
-    >>> [str(cpus) for cpus, _ in changes_between({0: free, 1: free, 2: free}, {0: free, 1: held, 2: held})]
-    ['1-2']
+    >>> free = {cpu: CPUView(cpu, CPUUse.FREE) for cpu in range(3)}
+    >>> held = {cpu: CPUView(cpu, CPUUse.EXCLUSIVE, 0) for cpu in (1, 2)}
+    >>> [[one.cpu for one in views] for views in changes_between(free, {**free, **held})]
+    [[1, 2]]
     """
-    found: dict[ReportCPU, list[int]] = {}
-    for cpu, state in after.items():
-        if before.get(cpu) != state:
-            found.setdefault(state, []).append(cpu)
-    return tuple((CPUSet.from_ids(cpus), state) for state, cpus in found.items())
+    found: dict[tuple[CPUUse, tuple[int, ...]], list[CPUView]] = {}
+    for cpu, view in after.items():
+        if before.get(cpu) != view:
+            found.setdefault((view.use, view.owners), []).append(view)
+    return tuple(tuple(views) for views in found.values())
 
 
 _LARGEST_SCALE = 1.25
@@ -171,11 +143,6 @@ class MapDrawing:
     def _scale(self) -> float:
         return max(1.0, min(_LARGEST_SCALE, _FORMS[self.name] / max(self.layout.width, 1)))
 
-    def numa_of(self, box: PlacedBox) -> int | None:
-        """Return the NUMA node whose figures a box shows."""
-        labels = box.view.labels
-        return next((label.id for label in labels if label.kind is BoxKind.NUMA and label.id is not None), None)
-
     def frame(self, box: PlacedBox) -> str:
         """Return a box with its title and its memory bar."""
         return "".join(picture.box_elements(box, self.view))
@@ -192,7 +159,7 @@ class MapDrawing:
 
     def strips(self, row: PlacedRow) -> str:
         """Return the brackets over the cores of a row that have one use."""
-        return "".join(picture.strip_elements(row, self.metrics, self.view, set()))
+        return "".join(picture.strip_elements(row, self.metrics, self.view))
 
     def cpu(self, placed: PlacedCell) -> str:
         """Return the cell of a CPU: its ground, its number and its mark."""
@@ -202,7 +169,7 @@ class MapDrawing:
 def map_drawings(report: ReportView) -> tuple[MapDrawing, ...]:
     """Return the map in all its arrangements: the picture's, where what some step changes is always a cell."""
     view = report.node
-    boxes = picture.dense_boxes(view, {cpu for step in report.steps[1:] for cpus, _ in step.cpus for cpu in cpus})
+    boxes = picture.dense_boxes(view, {one.cpu for step in report.steps[1:] for views in step.cpus for one in views})
     metrics = picture.map_metrics(view, changes=bool(view.owners))
     names = picture.names_of_devices(view)
     return tuple(
@@ -226,7 +193,6 @@ def report_data(report: ReportView) -> dict[str, Any]:
     """Return the data: dicts, lists, texts, numbers, flags and None."""
     view = report.node
     pods = {pod.uid: index for index, pod in enumerate(report.pods)}
-    use_numbers = {use: number for number, use in enumerate(CPUUse)}
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
@@ -249,28 +215,57 @@ def report_data(report: ReportView) -> dict[str, Any]:
         ],
         "pods": [{name: _cleaned(getattr(pod, name)) for name in _OF_POD} for pod in report.pods],
         "accounted": report.accounted,
-        "accounts": [{name: _cleaned(getattr(one, name)) for name in _OF_ACCOUNT} for one in report.accounts],
-        "devices": [{name: _cleaned(getattr(device, name)) for name in _OF_DEVICE} for device in report.devices],
-        "steps": [
+        "accounts": [
             {
-                "pod": step.pod,
-                "cpus": [
-                    {"cpus": str(cpus), "use": use_numbers[state.use], "owners": list(state.owners)}
-                    for cpus, state in step.cpus
-                ],
-                "accounts": [
-                    {"account": index, **{name: _cleaned(getattr(now, name)) for name in ("assigned", "free", "group")}}
-                    for index, now in step.accounts
-                ],
-                "devices": [{"device": index, "holder": clean(holder)} for index, holder in step.devices],
+                "node": node,
+                "resource": clean(resource),
+                "total": table.total,
+                "reserved": table.system_reserved,
+                "allocatable": table.allocatable,
             }
-            for step in report.steps
+            for (node, resource), table in _tables(report).items()
         ],
+        "devices": [{name: _cleaned(getattr(device, name)) for name in _OF_DEVICE} for device in report.devices],
+        "steps": list(_steps(report)),
     }
 
 
+def _tables(report: ReportView) -> dict[tuple[int, str], MemoryTable]:
+    """Return the accounts by NUMA node and resource, ascending, ``memory`` before huge pages."""
+    return {
+        (node, resource): table
+        for node, state in sorted(report.accounts.items())
+        for resource, table in sorted(state.memory.items(), key=lambda item: (item[0] != "memory", item[0]))
+        if table.total
+    }
+
+
+def _steps(report: ReportView) -> Iterator[dict[str, Any]]:
+    """Yield what each step changed; of memory what containers hold, what is free, and the groups of NUMA nodes."""
+    use_numbers, tables = {use: number for number, use in enumerate(CPUUse)}, _tables(report)
+    memory: dict[int, dict[str, Any]] = {}
+    for step in report.steps:
+        before, memory = memory, {}
+        for index, (node, resource) in enumerate(tables if step.memory else ()):
+            now = step.memory[node]
+            table = now.memory[resource]
+            memory[index] = {"assigned": table.reserved, "free": table.free, "group": list(now.cells)}
+        yield {
+            "pod": step.pod,
+            "cpus": [
+                {
+                    "cpus": str(CPUSet.from_ids(one.cpu for one in views)),
+                    "use": use_numbers[views[0].use],
+                    "owners": list(views[0].owners),
+                }
+                for views in step.cpus
+            ],
+            "accounts": [{"account": index, **now} for index, now in memory.items() if before.get(index) != now],
+            "devices": [{"device": index, "holder": clean(holder)} for index, holder in step.devices],
+        }
+
+
 _OF_POD = ("name", "verdict", "admitted", "step", "reason", "message", "why", "remedy", "code")
-_OF_ACCOUNT = ("node", "resource", "total", "reserved", "allocatable")
 _OF_DEVICE = ("resource", "id", "numa", "address", "healthy", "offered")
 
 

@@ -19,8 +19,7 @@ from rich.text import Text
 
 from mooring.engine.core.errors import clean
 from mooring.explanations.phrases import size
-from mooring.lazy import dataclass
-from mooring.views.console import BAR_WIDTH, NARROWEST_BAR, STYLES, Breaking, bar, indented, new_table
+from mooring.views.console import BAR_WIDTH, NARROWEST_BAR, STYLES, Breaking, Listing, bar, indented, new_table
 from mooring.views.devices import DeviceView, amounts_by_owner
 from mooring.views.view import CPUUse, NodeView, PlacementRow, device_style, owner_style, use_style
 from mooring.views.wording import MARKS, device_mark, free_bytes, numbers
@@ -173,7 +172,7 @@ def placements_table(rows: Sequence[PlacementRow], *, wide: bool = False) -> Ren
     the width of the console. ``wide`` is one line per container with everything in it, as long as it needs to be.
     """
     if not wide:
-        return _Listing(tuple(rows))
+        return _listing(rows)
     heading, *cells = _whole(rows)
     lines = [tuple(name.upper() for name in heading), *cells]
     widths = [max(len(line[column]) for line in lines) for column in range(len(heading))]
@@ -185,38 +184,25 @@ def placements_table(rows: Sequence[PlacementRow], *, wide: bool = False) -> Ren
     return Group(Text("\n".join(padded), no_wrap=True, overflow="ignore"))
 
 
-def _cells(row: PlacementRow) -> tuple[str, ...]:
-    """Return the cells below the headings; a dash for nothing."""
-    texts = (row.holder, row.verdict, str(len(row.cpus) or ""))
-    nodes = (numbers(row.cpu_nodes), numbers(row.memory_nodes))
-    more = (row.hugepages, row.devices, row.alignment)
-    return (*(clean(text) or "–" for text in texts), *nodes, *(clean(text) or "–" for text in more))
+def _listing(rows: Sequence[PlacementRow]) -> Listing:
+    """Return the usual form: heading, pods and containers; as a table without columns in which nothing is anywhere."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Listing:
-    """The usual form."""
-
-    rows: tuple[PlacementRow, ...]
-
-    def table(self) -> Table:
-        """Return the rows as a table; columns in which no container has anything are left out."""
-        heading, *cells = _whole(self.rows)
+    def table() -> Table:
+        heading, *cells = _whole(rows)
         used = [column for column in range(len(heading)) if any(line[column] != "–" for line in cells)]
         found = new_table(*(heading[column] for column in used))
         for line in cells:
             found.add_row(*(line[column] for column in used))
         return found
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType | Segment]:
-        """Yield heading, pods and containers."""
-        contained = [row for row in self.rows if row.holder]
+    def lines(console: Console, options: ConsoleOptions) -> Iterator[RenderableType | Segment]:
+        contained = [row for row in rows if row.holder]
         widths, beside = _widths(contained, options.max_width)
         if contained and widths:
             yield _line(_HEADINGS, "CPU list" if beside else "", widths, beside, "quiet")
         drawn: dict[tuple[object, ...], list[Segment]] = {}
-        for pod, rows in groupby(self.rows, key=lambda row: row.pod):
-            found = list(rows)
+        for pod, of_pod in groupby(rows, key=lambda row: row.pod):
+            found = list(of_pod)
             heading = Text(clean(pod), STYLES["title"])
             for row in found:
                 if not row.holder:
@@ -231,6 +217,16 @@ class _Listing:
                         parts.append(indented(clean(row.why), STYLES["quiet"], by=2 * _INDENT))
                     drawn[line] = list(console.render(Group(*parts), options))
                 yield from drawn[line]
+
+    return Listing(table, lines)
+
+
+def _cells(row: PlacementRow) -> tuple[str, ...]:
+    """Return the cells below the headings; a dash for nothing."""
+    texts = (row.holder, row.verdict, str(len(row.cpus) or ""))
+    nodes = (numbers(row.cpu_nodes), numbers(row.memory_nodes))
+    more = (row.hugepages, row.devices, row.alignment)
+    return (*(clean(text) or "–" for text in texts), *nodes, *(clean(text) or "–" for text in more))
 
 
 def _line(cells: Sequence[str], cpus: str, widths: Sequence[int], beside: int, style: str = "") -> RenderableType:

@@ -15,12 +15,11 @@ from rich.text import Text
 
 from mooring.engine.core.cpuset import CPUSet
 from mooring.explanations.phrases import plural
-from mooring.lazy import dataclass, replace
 from mooring.views.console import STYLES, indented
 from mooring.views.devices import device_names, most_of_one_kind
 from mooring.views.layout import CellMetrics, Insets, PictureLayout, arrange
 from mooring.views.tables import devices_table, numa_table, owners_table
-from mooring.views.view import BoxKind, BoxView, CPUUse, CPUView, NodeView, cpu_style, device_style, use_style
+from mooring.views.view import BoxKind, BoxView, CPUUse, NodeView, cpu_style, device_style, use_style
 from mooring.views.wording import MARKS, box_titles, cpu_mark, device_mark, shorten, title_text, wanted_title
 
 FRAMES = {"light": tuple("╭─╮│╰╯"), "heavy": tuple("┏━┓┃┗┛"), "dashed": tuple("┌╌┐╎└┘")}
@@ -73,38 +72,15 @@ _FRAMED = Insets(2, 1, 2, 1)
 _TITLED = Insets(0, 1, 0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Cells:
-    """How a CPU is written: with its number, or as its mark alone."""
-
-    numbered: bool
-    digits: int
-    """Digits of the largest CPU id."""
-    mark: int
-    """Length of the longest mark."""
-    devices: Mapping[tuple[str, str], str]
-    """What is written for each device, by resource and id; empty where devices are marks alone."""
-
-    @property
-    def width(self) -> int:
-        """Columns of a CPU."""
-        return self.digits * self.numbered + self.mark + 1
-
-    def text(self, cpu: CPUView, view: NodeView) -> str:
-        """Return how the CPU is written."""
-        mark = cpu_mark(cpu, view).ljust(self.mark)
-        return f" {cpu.cpu:>{self.digits}}{mark}" if self.numbered else f"{mark} "
-
-
 def picture(view: NodeView, width: int) -> RenderableType:
     """Return the whole picture for ``width`` columns."""
     heading = Text.assemble((view.name, "bold"), f": {view.title}" if view.name else view.title)
     if view.subtitle:
         heading.append(f"\n{view.subtitle}", STYLES["quiet"])
     caption = (Text(line, STYLES["quiet"]) for line in view.caption)
-    layout, cells = map_layout(view, width)
-    parts: list[RenderableType] = [heading, "", _drawn(layout, cells, view)]
-    if not cells.numbered:
+    layout, metrics = map_layout(view, width)
+    parts: list[RenderableType] = [heading, "", _drawn(layout, view, numbered=not metrics.label_width)]
+    if metrics.label_width:
         parts.append(Text("Rows start with their CPU range; … marks gaps.", STYLES["quiet"]))
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column(no_wrap=True)
@@ -132,21 +108,34 @@ def picture(view: NodeView, width: int) -> RenderableType:
     return Group(*parts)
 
 
-def map_layout(view: NodeView, width: int) -> tuple[PictureLayout, Cells]:
-    """Arrange the map: CPUs with their numbers, or as marks alone where that would be too tall."""
-    digits = len(str(max((cpu.cpu for cpu in view.cpus()), default=0)))
-    mark = max((len(owner.mark) for owner in view.owners), default=1)
-    named = most_of_one_kind(view.devices) <= _MOST_NAMED_DEVICES
-    cells = Cells(True, digits, mark, device_names(view.devices, _LONGEST_ID) if named else {})
-    layout = _arrange(view, cells, width)
+def map_layout(view: NodeView, width: int) -> tuple[PictureLayout, CellMetrics]:
+    """Arrange the map: CPUs with their numbers, or as marks alone with labels of rows where that would be too tall."""
+    metrics = _metrics(view, numbered=True)
+    layout = arrange(view.boxes, metrics, width)
     if layout.height > TALLEST_NUMBERED_MAP:
-        cells = replace(cells, numbered=False)
-        layout = _arrange(view, cells, width)
-    return layout, cells
+        metrics = _metrics(view, numbered=False)
+        layout = arrange(view.boxes, metrics, width)
+    return layout, metrics
 
 
-def _drawn(layout: PictureLayout, cells: Cells, view: NodeView) -> Text:
+def _digits(view: NodeView) -> int:
+    """Return how many digits the largest CPU id has."""
+    return len(str(max((cpu.cpu for cpu in view.cpus()), default=0)))
+
+
+def _longest_mark(view: NodeView) -> int:
+    return max((len(owner.mark) for owner in view.owners), default=1)
+
+
+def _names(view: NodeView) -> Mapping[tuple[str, str], str]:
+    """Return what is written for each device, by resource and id; nothing where devices are marks alone."""
+    named = most_of_one_kind(view.devices) <= _MOST_NAMED_DEVICES
+    return device_names(view.devices, _LONGEST_ID) if named else {}
+
+
+def _drawn(layout: PictureLayout, view: NodeView, *, numbered: bool) -> Text:
     canvas = _Canvas(layout.width, layout.height)
+    digits, longest, names = _digits(view), _longest_mark(view), _names(view)
     for box in layout.boxes:
         framed = _is_framed(box.view)
         titles = [title_text(title) for title in box_titles(box.view, view)]
@@ -162,17 +151,19 @@ def _drawn(layout: PictureLayout, cells: Cells, view: NodeView) -> Text:
             lines: dict[int, list[int]] = {}
             for cell in chain(*row.cells):
                 lines.setdefault(cell.y - row.y, []).append(cell.view.cpu)
-                canvas.write(cell.x, cell.y, cells.text(cell.view, view), cpu_style(cell.view, view.owners))
-            for thread, ids in lines.items() if not cells.numbered else ():
+                mark = cpu_mark(cell.view, view).ljust(longest)
+                words = f" {cell.view.cpu:>{digits}}{mark}" if numbered else f"{mark} "
+                canvas.write(cell.x, cell.y, words, cpu_style(cell.view, view.owners))
+            for thread, ids in lines.items() if not numbered else ():
                 listed = str(CPUSet.from_ids(ids))
                 words = f"{min(ids)}…{max(ids)}" if "," in listed else listed
-                canvas.write(row.x, row.y + thread, words.rjust(2 * cells.digits + 1), "quiet")
+                canvas.write(row.x, row.y + thread, words.rjust(2 * digits + 1), "quiet")
         for placed in box.devices:
             forms = placed.group.headings
             heading = next((form for form in forms if len(form) <= placed.width), shorten(forms[-1], placed.width))
             canvas.write(placed.x, placed.y, heading, "quiet")
             for device in placed.devices:
-                name = cells.devices.get((device.view.resource, device.view.id), "")
+                name = names.get((device.view.resource, device.view.id), "")
                 words = f" {name}" if name else ""
                 mark = device_mark(device.view, view.owners)
                 canvas.write(device.x, device.y, words + mark, device_style(device.view, view.owners))
@@ -181,22 +172,22 @@ def _drawn(layout: PictureLayout, cells: Cells, view: NodeView) -> Text:
     return found
 
 
-def _arrange(view: NodeView, cells: Cells, width: int) -> PictureLayout:
-    metrics = CellMetrics(
-        cell_width=cells.width,
+def _metrics(view: NodeView, *, numbered: bool) -> CellMetrics:
+    digits, longest = _digits(view), _longest_mark(view)
+    return CellMetrics(
+        cell_width=digits * numbered + longest + 1,
         cell_height=1,
         insets=lambda box: _FRAMED if _is_framed(box) else _TITLED,
         title_width=lambda box, roomy: (
             len(title_text(wanted_title(box, view, roomy=roomy))) + (5 if _is_framed(box) else 0)
         ),
-        label_width=0 if cells.numbered else 2 * cells.digits + 2,
+        label_width=0 if numbered else 2 * digits + 2,
         # Between rows of cores with several threads, a line marks where one core ends and the next begins.
         row_gap=1 if any(len(core.cpus) > 1 for box in view.boxes for core in box.all_cores()) else 0,
         gap_x=2,
         slack=12,
-        device_width=max((len(name) + 1 for name in cells.devices.values()), default=0) + cells.mark,
+        device_width=max((len(name) + 1 for name in _names(view).values()), default=0) + longest,
     )
-    return arrange(view.boxes, metrics, width)
 
 
 def _is_framed(box: BoxView) -> bool:

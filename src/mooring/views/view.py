@@ -81,6 +81,11 @@ class CPUView:
     leaving: bool = False
     """Whether its owner gives it back when a scale-down delay is over (KEP-6122)."""
 
+    @property
+    def owners(self) -> tuple[int, ...]:
+        """All its owners; the one that is drawn comes first."""
+        return () if self.owner is None else (self.owner, *self.other_owners)
+
 
 @dataclass(frozen=True, slots=True)
 class CoreView:
@@ -114,6 +119,11 @@ class BoxView:
     """Devices near all of its NUMA nodes, resource by resource."""
     folded: tuple[str, ...] = ()
     """Of a box whose CPUs are not drawn one by one: how many there are for what, and which."""
+
+    @property
+    def numa(self) -> int | None:
+        """The NUMA node that it is, the first of several; None where it is none or its id is not known."""
+        return next((one.id for one in self.labels if one.kind is BoxKind.NUMA and one.id is not None), None)
 
     def is_offline(self) -> bool:
         """Tell whether the box collects CPUs that are not online."""

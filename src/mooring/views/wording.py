@@ -154,7 +154,7 @@ def cpu_sentence(cpu: CPUView, view: NodeView) -> str:
     if cpu.owner is None:
         parts.append(cpu.use.value)
     else:
-        owners = [view.owners[owner].label for owner in (cpu.owner, *cpu.other_owners)]
+        owners = [view.owners[owner].label for owner in cpu.owners]
         offline = dict.fromkeys((CPUUse.OFFLINE, CPUUse.BROKEN), "offline, but held by ")
         verb = {CPUUse.CONTESTED: "contested: ", **offline}.get(cpu.use, "")
         joint = " and " if cpu.use is CPUUse.CONTESTED else ", before that "

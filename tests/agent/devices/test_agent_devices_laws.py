@@ -15,8 +15,8 @@ from tests.agent.simulated_runtime import Runtime
 from tests.laws.strategies_whole_node import GPU, Hardware, configurations, hardware, pods
 from tests.laws.test_laws_device_alignment import beside
 
-from mooring.agent.device_lookup import without_devices
 from mooring.agent.nri.types import LinuxResources
+from mooring.agent.reactor.devices import without_devices
 from mooring.agent.state import DevicesFound
 from mooring.engine.core.config import DEVICE_ALIGNMENT, DeviceAlignment, DeviceAlignments, KubeletConfig, MooringConfig
 from mooring.engine.core.pod import Pod

@@ -10,7 +10,7 @@ import pytest
 from tests.agent.devices.made_up_podresources import ClaimDevice, PodResources
 from tests.values import not_none
 
-from mooring.agent.device_lookup import DeviceLookup, Whereabouts, by_name
+from mooring.agent.devices import DeviceLookup, Whereabouts, by_name
 from mooring.engine.checkpoint.device_file import DEVICE_FILE, HeldDevices, device_text
 from mooring.engine.core.pod import ClaimUse, Container, ContainerKind, Pod
 from mooring.engine.core.quantity import Quantity

@@ -25,7 +25,7 @@ from tests.agent.small_node import (
 from tests.documents.validation import complaints
 from tests.render.pictured import terminal_text
 
-from mooring.agent.device_access import DeviceAccess
+from mooring.agent.devices import DeviceAccess
 from mooring.agent.effects import AgentReport, ClusterEvent, Evict, ReportKind
 from mooring.agent.metrics import ALL, device_gauges
 from mooring.agent.nri.types import Event
@@ -141,15 +141,6 @@ def test_a_pod_waits_for_a_claim_of_an_unknown_driver_when_any_class_requires_al
     found = DevicesFound({}, "claim nic is not told", ("",))
     assert isinstance(create(node(), asked, devices=found).answer, Refused)
     assert isinstance(create(node(), asked, devices=replace(found, missing=("nvidia.com/gpu",))).answer, Adjusted)
-
-
-def test_a_pod_of_which_nothing_runs_is_placed_anew_when_its_devices_are_known_at_its_start() -> None:
-    created = create(node(), POD, devices=UNKNOWN).state
-    for learned in (begin(created, POD, NEAR_1), devices_learned(created, {POD.uid: NEAR_1})):
-        assert not isinstance(learned.answer, Refused)
-        assert cpus(learned.state, POD) == 0b110000
-        assert [block.numa for block in learned.state.kubelet.node.memory.assignments["a"]["main"]] == [(1,)]
-        assert not learned.state.without_devices
 
 
 def test_a_container_that_is_made_meanwhile_moves_with_its_pod() -> None:

@@ -15,8 +15,8 @@ from tests.agent.pods.fault_injector import SLICES, Fault, FaultInjector, pod_ob
 from tests.agent.whole_agent import NODE, Node, counted, pod, rest, start, until, whole
 
 from mooring.agent.agent import Agent
-from mooring.agent.device_access import SliceWatch
 from mooring.agent.nri.types import Event, RemoteError
+from mooring.agent.pods.api import SliceWatch
 from mooring.engine.core.machine import Finding, PCIDevice
 from mooring.engine.devicemanager.state import Device
 from mooring.service.apiserver import cluster_of
@@ -79,13 +79,13 @@ def test_what_a_driver_gave_counts_by_name_and_has_no_node_without_an_api_server
 def test_a_kubelet_that_hangs_is_done_without_and_its_devices_are_known_at_the_start(
     node: Node, kubelet: PodResources, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mooring.agent.device_lookup.LONGEST", 0.1)
+    monkeypatch.setattr("mooring.agent.devices.LONGEST", 0.1)
     agent, runtime = begun(node, kubelet)
     kubelet.goes.clear()
     runtime.state_change(Event.RUN_POD_SANDBOX, pod("far"))
     assert runtime.create(pod("far"), whole("far", 2)).adjust.linux.resources.cpu.cpus == "1-2"
     assert set(agent.snapshot.state.without_devices) == {"uid-far"}
-    monkeypatch.setattr("mooring.agent.device_lookup.LONGEST", 20.0)
+    monkeypatch.setattr("mooring.agent.devices.LONGEST", 20.0)
     kubelet.goes.set()
     running = node.running(whole("far", 2), "1-2", -1)
     runtime.state_change(Event.POST_CREATE_CONTAINER, pod("far"), running)
@@ -96,7 +96,7 @@ def test_a_kubelet_that_hangs_is_done_without_and_its_devices_are_known_at_the_s
 def test_devices_that_are_known_only_when_the_program_runs_move_nothing_and_are_shown(
     node: Node, kubelet: PodResources, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mooring.agent.device_lookup.LONGEST", 0.1)
+    monkeypatch.setattr("mooring.agent.devices.LONGEST", 0.1)
     held, kubelet.pods = kubelet.pods, {}
     agent, runtime = begun(node, kubelet)
     running = start(node, runtime, "far", 2)

@@ -549,13 +549,6 @@ def test_reasons_for_a_restart_are_of_fields_that_there_are() -> None:
     assert restart_reasons(AgentConfiguration(), AgentConfiguration()) == ()
 
 
-def test_the_engine_goes_on_with_another_option() -> None:
-    kubelet = busy().kubelet
-    new = replace(STATIC, cpu_manager_policy_options={"distribute-cpus-across-numa": "true"})
-    assert engine_refusal(kubelet, AgentConfiguration(kubelet=new)) == ""
-    assert engine_refusal(kubelet, AgentConfiguration(kubelet=STATIC)) == ""
-
-
 def test_the_engine_refuses_what_a_restarted_kubelet_would_refuse() -> None:
     kubelet = busy().kubelet
     other = replace(STATIC, cpu_manager_policy="none")
@@ -597,13 +590,6 @@ def test_the_engine_refuses_what_would_move_running_containers() -> None:
     assert engine_refusal(kubelet, AgentConfiguration(kubelet=config)) == ""
     defective = AgentConfiguration(kubelet=config, mooring=MooringConfig())
     assert engine_refusal(kubelet, defective) == "running containers would be placed elsewhere"
-
-
-def test_a_pod_that_would_be_admitted_at_last_is_no_reason_to_refuse() -> None:
-    strict = replace(STATIC, topology_manager_policy="single-numa-node")
-    kubelet = started(strict).admit(pod("db", 3)).kubelet
-    waiting = replace(kubelet, node=kubelet.node.adopt([pod("odd", 9)]))
-    assert engine_refusal(waiting, AgentConfiguration(kubelet=STATIC)) == ""
 
 
 # What the agent tells its service manager and its log, and the unit that starts it.

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.agent.outside.nodes import Told, busy, partitioned, pod, snapshot_of, started
+from tests.agent.outside.nodes import Told, busy, pod, snapshot_of, started
 from tests.agent.process import PATIENCE, agent_in, begun
 from tests.agent.small_node import cpus
 from tests.cli.command import mooring
@@ -183,16 +183,6 @@ def test_the_cpus_of_a_container_that_is_being_made_are_still_somebody_elses_to_
     one = min(owners)
     starting = making.with_container(replace(state.containers[one], phase=Phase.STARTING))
     assert {owner for _, owner, _ in replace(snapshot, state=starting).overlaps()} == {one}
-
-
-def test_a_shared_container_of_a_partition_may_not_run_on_its_exclusive_neighbour() -> None:
-    told = partitioned()
-    cpus = told.kubelet.node.cpu
-    assert cpus.pods, "the fixture has a pod with CPUs as a whole"
-    own = cpus.assignments["uid-part"]["c0"]
-    assert snapshot_of(told).overlaps() == ()
-    everything = str(CPUSet(cpus.pods["uid-part"]))
-    assert [cpus.mask for _, _, cpus in with_cpus(told, "part-c1", everything).overlaps()] == [own]
 
 
 @pytest.mark.parametrize(

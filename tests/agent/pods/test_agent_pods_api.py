@@ -27,7 +27,6 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import QoS
 from mooring.service.apiserver import Cluster, ClusterError, cluster_of
-from mooring.service.following import QUIET_PAUSE
 
 GONE = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
 
@@ -233,7 +232,7 @@ def test_a_server_that_ends_every_watch_at_once_is_asked_with_pauses(injector: F
     with watching(injector) as (source, heard):
         assert injector.wait_for(lambda: len(heard.waits) >= 5)
         assert still_hears(source, injector)
-    assert heard.waits == [QUIET_PAUSE] * 5
+    assert heard.waits == [1.0] * 5
     assert heard.findings == []
 
 
@@ -245,7 +244,7 @@ def test_the_end_of_a_watch_in_order_costs_no_pause(injector: FaultInjector) -> 
             injector.end_watches()
         assert still_hears(source, injector)
     assert len(injector.asked("list")) == 1
-    assert all(wait == QUIET_PAUSE for wait in heard.waits)
+    assert all(wait == 1.0 for wait in heard.waits)
 
 
 @pytest.mark.parametrize("stream", [b"{", b"[]\n", b"\xff\xfe\n", b'{"type": 7}\n', b'"text"\n', b"nonsense\n" * 50])

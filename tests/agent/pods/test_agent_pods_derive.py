@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -18,12 +19,12 @@ from tests.values import not_none
 
 from mooring.agent.nri.types import ContainerState, LinuxResources, PodSandbox, RuntimeContainer
 from mooring.agent.pods.api import MOST_REMEMBERED, KnownPods
+from mooring.agent.pods.cluster import PodSources
 from mooring.agent.pods.resolve import differences, pod_of_object, resized, resolved, wanted_pod
 from mooring.agent.pods.source import (
     MOST_ANNOTATIONS,
     MOST_SHARES,
     PERIOD,
-    PodSources,
     asked_of,
     kept_annotations,
     milli_of_quota,
@@ -207,14 +208,6 @@ def test_of_two_containers_with_one_name_the_later_counts_in_the_place_of_the_fi
     assert [(one.name, str(one.requests["cpu"])) for one in made.containers] == [("a", "3"), ("b", "1")]
 
 
-def test_a_quota_that_the_agent_has_lifted_does_not_change_the_request() -> None:
-    pod = guaranteed("u", container("a", "3"))
-    told = container_of(pod, pod.containers[0])
-    lifted = replace(told, resources=replace(told.resources, quota=-1))
-    found = pod_of(sandbox_of(pod), [lifted])
-    assert found.containers[0].requests == found.containers[0].limits == amounts("3")
-
-
 def test_more_than_256_cpus_are_known_by_their_quota_only() -> None:
     pod = guaranteed("u", container("a", "300"))
     told = container_of(pod, pod.containers[0])
@@ -287,18 +280,6 @@ def asked(pod: Pod | None, name: str) -> tuple[int, int]:
     return own.requests["cpu"].milli, own.requests["memory"].units // MIB
 
 
-def test_one_resize_of_two_containers_arrives_as_three_calls_and_each_is_understood_alone() -> None:
-    pod = pod_after(a=(300, 32), b=(100, 32))
-    after = resized(pod, "b", sizes(100, 48))
-    assert (asked(after, "a"), asked(after, "b")) == ((300, 32), (100, 48))
-    assert after is not None
-    after = resized(after, "a", sizes(200, 32))
-    assert (asked(after, "a"), asked(after, "b")) == ((200, 32), (100, 48))
-    assert after is not None
-    after = resized(after, "b", sizes(200, 48))
-    assert (asked(after, "a"), asked(after, "b")) == ((200, 32), (200, 48))
-
-
 @given(st.integers(1, 300), st.integers(1, 300), st.sampled_from([10_000, 100_000]))
 @settings(deadline=None)
 def test_whole_cpus_come_back_exactly(before: int, after: int, period: int) -> None:
@@ -309,12 +290,6 @@ def test_whole_cpus_come_back_exactly(before: int, after: int, period: int) -> N
     found = resized(pod, "a", call)
     assert (found is None) == (before == after)
     assert found is None or asked(found, "a") == (1000 * after, 64)
-
-
-@pytest.mark.parametrize("quota", [None, 0, -1])
-def test_without_a_quota_the_shares_say_it(quota: int | None) -> None:
-    found = resized(pod_after(a=(2000, 64)), "a", replace(sizes(4000, 64), quota=quota))
-    assert asked(found, "a") == (4000, 64)
 
 
 def test_the_api_servers_words_are_taken_for_the_resource_with_which_they_agree() -> None:
@@ -355,22 +330,6 @@ def test_a_pod_of_the_api_server_is_wanted_and_allocated_until_both_are_one() ->
     assert asked(pod_of_object(obj("4"), source="s"), "a") == (2000, 64)
     assert asked(wanted_pod(obj("4"), source="s"), "a") == (4000, 64)
     assert wanted_pod(obj("2"), source="s") is None
-
-
-def test_nobody_resizes_a_static_pod() -> None:
-    class Source:
-        def pod(self, sandbox: PodSandbox) -> Pod | None:
-            return Pod(sandbox.uid, "p")
-
-        def known(self, sandboxes: Iterable[PodSandbox]) -> Mapping[str, Pod]:
-            return {one.uid: Pod(one.uid, "p") for one in sandboxes}
-
-        wanted = pod
-
-    place = PodSandbox("s", "u", "p", "n", annotations={"kubernetes.io/config.source": "file"})
-    assert PodSources(api=Source()).wanted(place) is None
-    assert PodSources(api=Source()).wanted(replace(place, annotations={})) is not None
-    assert PodSources().wanted(place) is None
 
 
 # CPU amounts through shares and quotas and back, and the quota of a pod's cgroup: rule by rule, and as a real kubelet
@@ -525,12 +484,6 @@ def test_an_ephemeral_container_is_no_difference(name: str) -> None:
     assert differences(pod, sandbox, debugger) == []
 
 
-@pytest.mark.parametrize("quota", [None, 0, -1])
-def test_a_missing_quota_is_no_difference(quota: int | None) -> None:
-    pod, sandbox, told = recorded_pod("guaranteed")
-    assert differences(pod, sandbox, replace(told, resources=replace(told.resources, quota=quota))) == []
-
-
 def test_a_cgroup_that_is_none_of_the_kubelets_tells_no_class() -> None:
     pod, sandbox, _ = recorded_pod("guaranteed")
     assert differences(replace(pod, qos=QoS.BURSTABLE), replace(sandbox, cgroup_parent="/mytest")) == []
@@ -558,14 +511,28 @@ class Source:
         return self.pod(sandbox)
 
 
+def pod_sources(static: Source | None = None, api: Source | None = None) -> PodSources:
+    return PodSources(cast("Any", static), cast("Any", api))
+
+
+def named(uid: str, source: str) -> PodSandbox:
+    return PodSandbox("s", uid, "p", "n", annotations={"kubernetes.io/config.source": source})
+
+
 def name(sources: PodSources, uid: str, source: str) -> str:
-    found = sources.pod(PodSandbox("s", uid, "p", "n", annotations={"kubernetes.io/config.source": source}))
+    found = sources.pod(named(uid, source))
     return found.name if found else "unknown"
+
+
+def test_nobody_resizes_a_static_pod() -> None:
+    sources = pod_sources(api=Source("api", ("u",)))
+    assert (sources.wanted(named("u", "file")), pod_sources().wanted(named("u", "api"))) == (None, None)
+    assert sources.wanted(named("u", "api")) is not None
 
 
 def test_static_pods_come_from_the_folder_and_all_others_from_the_api_server() -> None:
     static, api = Source("folder", ("1", "2")), Source("api", ("2", "3"))
-    sources = PodSources(static, api)
+    sources = pod_sources(static, api)
     assert [name(sources, uid, "file") for uid in "1234"] == ["folder", "folder", "api", "unknown"]
     static.asked.clear()
     assert [name(sources, uid, "api") for uid in "1234"] == ["unknown", "api", "api", "unknown"]
@@ -574,12 +541,12 @@ def test_static_pods_come_from_the_folder_and_all_others_from_the_api_server() -
 
 
 def test_many_pods_are_asked_for_in_the_same_order_of_sources() -> None:
-    sources = PodSources(Source("folder", ("1", "2")), Source("api", ("2", "3")))
+    sources = pod_sources(Source("folder", ("1", "2")), Source("api", ("2", "3")))
     for source in ("file", "api"):
-        asked = [PodSandbox("s", uid, "p", "n", annotations={"kubernetes.io/config.source": source}) for uid in "1234"]
+        asked = [named(uid, source) for uid in "1234"]
         one_by_one = {uid: found for uid in "1234" if (found := name(sources, uid, source)) != "unknown"}
         assert {uid: pod.name for uid, pod in sources.known(asked).items()} == one_by_one
-    assert PodSources().known(asked) == {}
+    assert pod_sources().known(asked) == {}
 
 
 def test_who_asked_without_patience_takes_nothing_from_the_one_who_waits() -> None:
@@ -591,12 +558,6 @@ def test_who_asked_without_patience_takes_nothing_from_the_one_who_waits() -> No
     known.put(Pod("u", "web"))
     asking.join(60)
     assert [one.name for one in found if one] == ["web"]
-
-
-def test_either_source_may_be_missing() -> None:
-    assert name(PodSources(), "1", "file") == "unknown"
-    assert name(PodSources(static=Source("folder", ("1",))), "1", "api") == "unknown"
-    assert name(PodSources(api=Source("api", ("1",))), "1", "file") == "api"
 
 
 def test_a_pod_that_no_source_knows_is_derived_from_all_its_containers() -> None:

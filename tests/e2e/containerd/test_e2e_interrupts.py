@@ -38,7 +38,7 @@ journal = InterruptJournal(folder, files.boot())
 looked = files.read()
 one = [each for each in looked if each.number == number]
 steering = steer(one, journal.read(), [Owner("pod", closed)], InterruptCPUs(files.online(), CPUSet()))
-InterruptWriter(files, journal, lambda step, trouble: None).carry_out(steering)
+InterruptWriter(files, journal, lambda step, trouble: None).carry_out(*steering)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 

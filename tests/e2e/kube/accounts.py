@@ -37,7 +37,7 @@ from mooring.published.objects import NODE_LABEL
 from mooring.published.writing import apply, create_once, node_uid, prune, wake
 from mooring.service.apiserver import Cluster, ClusterError, cluster_of, configuration_of
 from mooring.service.following import Pages, pods_of, watch_lines
-from mooring.service.lease import ClusterLease, Election
+from mooring.service.lease import Election, lease_at
 
 OWN, OTHER = "own-node", "other-node"
 NAMESPACE = "mooring"
@@ -436,12 +436,13 @@ def bind_pod(deployed: Deployed, account: str) -> None:
 
 
 def read_lease(deployed: Deployed, account: str) -> None:
-    assert ClusterLease(partial(deployed.connect, account), NAMESPACE, account).read()
+    read, _ = lease_at(partial(deployed.connect, account), NAMESPACE, account)
+    assert read()
 
 
 def take_lease(deployed: Deployed, account: str) -> None:
-    server = ClusterLease(partial(deployed.connect, account), NAMESPACE, account)
-    election = Election(server, "10.0.0.7:8888", time.monotonic)
+    lease = lease_at(partial(deployed.connect, account), NAMESPACE, account)
+    election = Election(*lease, "10.0.0.7:8888", time.monotonic)
     election.step()
     assert election.leads
     election.release()

@@ -28,7 +28,8 @@ from mooring.engine.core.machine import Finding
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.fleet.cluster import NodeCluster
 from mooring.inputs.node_groups import NodeGroup
-from mooring.published.publisher import LOOKING, LiveSource, Publisher
+from mooring.published.observation import LiveSource
+from mooring.published.publisher import LOOKING, Publisher
 from mooring.service.apiserver import Cluster, cluster_of, configuration_of
 from mooring.service.following import PODS, Follower, ObjectListener
 
@@ -94,7 +95,7 @@ class Nodes:
                 if self.publishing.is_set():
                     for publisher in publishers:
                         publisher.step()
-                    self.writes = sum(publisher.counts.writes for publisher in publishers)
+                    self.writes = sum(publisher.writes for publisher in publishers)
                 self.stopping.wait(LOOKING)
 
 

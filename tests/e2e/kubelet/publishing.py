@@ -17,8 +17,7 @@ from mooring.published.facts_document import essential
 from mooring.published.kubelet_source import KubeletSource
 from mooring.published.naming import APINames
 from mooring.published.objects import NodeFacts
-from mooring.published.publisher import Publisher
-from mooring.published.writing import Rhythm
+from mooring.published.publisher import Pace, Publisher
 from mooring.service.apiserver import cluster_of, configuration_of
 from mooring.service.podresources import PodResourcesClient
 
@@ -37,7 +36,7 @@ def publishing(api: APIServer, name: str, root: Path, config: Path, machine: Pat
 
     client, names = PodResourcesClient(str(socket)), APINames(connect, name)
     source = KubeletSource(name, root, load, client, socket=socket, names=names)
-    publisher = Publisher(source.observe, connect, name, rhythm=Rhythm(heartbeat=5.0), report=told.append)
+    publisher = Publisher(source.observe, connect, name, pace=Pace(heartbeat=5.0), report=told.append)
     stopping = threading.Event()
     thread = threading.Thread(target=publisher.run, args=(stopping,), daemon=True)
     thread.start()

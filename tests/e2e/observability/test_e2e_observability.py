@@ -17,13 +17,12 @@ import pytest
 import yaml
 from tests import patience
 from tests.agent.outside.nodes import busy, snapshot_of
-from tests.service.exported_metrics import label_all
+from tests.service.exported_metrics import label_all, publisher_after_a_write
 
 from mooring.agent.metrics import AgentMetrics
 from mooring.agent.status import Published
 from mooring.cluster.dra.plugin import DriverMetrics
 from mooring.cluster.extender.service import ExtenderMetrics
-from mooring.published.publisher import PublisherCounts
 from mooring.service.http import PROMETHEUS, Page, serve_tcp
 from mooring.service.options import Address
 
@@ -90,7 +89,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     binary, folder = program("prometheus"), tmp_path_factory.mktemp("prometheus")
     agent, extender = AgentMetrics(Published(snapshot_of(busy()))), ExtenderMetrics(dict)
     driver = DriverMetrics(lambda: True)
-    publisher = PublisherCounts(lambda: 5.0, written_at=0.0, bursts=1, burst_cpu=0.01)
+    publisher = publisher_after_a_write()
     agent.reply_seconds.labels("CreateContainer").observe(0.002)
     extender.seconds.labels("filter").observe(0.01)
     extender.requests.labels("filter", "200").inc()

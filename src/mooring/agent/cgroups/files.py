@@ -10,6 +10,7 @@ import errno
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -206,8 +207,10 @@ def _hierarchy(base: str, mounts: tuple[_Mount, ...], controller: str) -> Hierar
         point = f"{base}{mount.point}"
         if mount.kind == "cgroup" and controller in mount.options:
             return Hierarchy(1, point, controller, _top(mount))
-        if mount.kind == "cgroup2" and controller in _controllers(point):
-            return Hierarchy(2, point, controller, _top(mount))
+        if mount.kind == "cgroup2":
+            with suppress(OSError, UnicodeDecodeError):
+                if controller in Path(point, "cgroup.controllers").read_text(encoding="ascii").split():
+                    return Hierarchy(2, point, controller, _top(mount))
     return None
 
 
@@ -217,13 +220,6 @@ def _top(mount: _Mount) -> str:
     In a container with a cgroup namespace the kernel shows the host's top, when it is mounted there, as ``/../..``.
     """
     return "/" if set(mount.top.strip("/").split("/")) == {".."} else mount.top
-
-
-def _controllers(point: str) -> list[str]:
-    try:
-        return Path(point, "cgroup.controllers").read_text(encoding="ascii").split()
-    except (OSError, UnicodeDecodeError):
-        return []
 
 
 def _mounts(text: str) -> Iterator[_Mount]:

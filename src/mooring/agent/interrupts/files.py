@@ -13,7 +13,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from enum import Enum
@@ -32,12 +32,11 @@ from mooring.engine.extensions.interrupts import (
     InterruptCPUs,
     Kept,
     Memory,
-    Steering,
     Step,
     steer,
     written,
 )
-from mooring.inputs.machines.isolation import DEFAULT, IRQ, kernel_words, read_balance, read_interrupts
+from mooring.inputs.machines.isolation import DEFAULT, IRQ, read_interrupts, read_words, spared_by_irqbalance
 from mooring.inputs.machines.kernelfiles import cpu_list, cpus_of_mask, mask_text
 from mooring.inputs.machines.tree import FolderTree, Tree, live_tree
 
@@ -100,11 +99,7 @@ class IRQFiles:
     def spared(self, online: CPUSet) -> CPUSet | None:
         """Return the CPUs that irqbalance leaves alone; None where it does not run. Reads every process."""
         tree = self._tree()
-        found = read_balance(tree)
-        if found is None or not found.running:
-            return None
-        line = tree.read("proc/cmdline")
-        return found.spared(kernel_words(line, online) if line is not None else None)
+        return spared_by_irqbalance(tree, read_words(tree, online))
 
     def shown(self, number: int) -> CPUSet | None:
         """Return what an interrupt may use now; None when it is gone."""
@@ -178,7 +173,18 @@ class InterruptJournal:
                 left.unlink()
         try:
             self._text = read_state_file(self._folder / INTERRUPT_FILE)
-            return _memory(self._text, self._boot) if self._text is not None else Memory()
+            if self._text is None:
+                return Memory()
+            found = msgspec.json.decode(self._text.encode(errors="surrogateescape"), type=_Document)
+            if (found.kind, found.version) != (KIND, VERSION):
+                raise ValueError(f"a {found.kind} of version {found.version}")  # noqa: TRY301 - as what cannot be decoded
+            rows = found.interrupts.items() if found.boot == self._boot else ()
+            return Memory(
+                {
+                    number: Kept(row.name, CPUSet.parse(row.original), tuple(map(CPUSet.parse, row.ours)))
+                    for number, row in rows
+                }
+            )
         except (MooringError, msgspec.MsgspecError, ValueError, RecursionError) as error:
             self.problem = (
                 f"{self._folder / INTERRUPT_FILE}: cannot be used, and interrupts stay where they are: {error}"
@@ -202,16 +208,6 @@ class InterruptJournal:
             return False
         self._text, self.problem = text, ""
         return True
-
-
-def _memory(text: str, boot: str) -> Memory:
-    found = msgspec.json.decode(text.encode(errors="surrogateescape"), type=_Document)
-    if (found.kind, found.version) != (KIND, VERSION):
-        raise ValueError(f"a {found.kind} of version {found.version}")
-    rows = found.interrupts.items() if found.boot == boot else ()
-    return Memory(
-        {number: Kept(row.name, CPUSet.parse(row.original), tuple(map(CPUSet.parse, row.ours))) for number, row in rows}
-    )
 
 
 class InterruptWriter:
@@ -243,33 +239,34 @@ class InterruptWriter:
         self._refused = {key: refusal for key, refusal in self._refused.items() if key in keys}
         return tuple(replace(one, managed=True) if (one.number, one.name) in self._managed else one for one in found)
 
-    def carry_out(self, steering: Steering) -> tuple[Steering, Memory]:
+    def carry_out(self, looked: Sequence[Step], memory: Memory) -> tuple[tuple[Step, ...], Memory]:
         """Write what is to be written; nothing of it when the journal cannot be.
 
         Returns:
             The steps as they stand now, and what is remembered.
         """
+        writes = [step for step in looked if step.write is not None]
         refused: dict[int, CPUSet] = {}
-        for step in steering.writes:
+        for step in writes:
             cpus, until = self._refused.get((step.interrupt.number, step.interrupt.name), (None, 0.0))
             if cpus is not None and cpus == step.write and self._clock() < until:
                 refused[step.interrupt.number] = step.interrupt.allowed
         # The journal stays as it is while nothing is tried: a refusal may last, and checks are frequent.
-        if not self._journal.write(written(steering.memory, refused)):
+        if not self._journal.write(written(memory, refused)):
             # Nothing was written, and what the last check wrote is in the older journal.
-            still = {step.interrupt.number: step.interrupt.allowed for step in steering.writes}
-            return steering, written(steering.memory, still)
+            still = {step.interrupt.number: step.interrupt.allowed for step in writes}
+            return tuple(looked), written(memory, still)
         self.unwritable = False
         shown: dict[int, CPUSet] = {}
         steps: list[Step] = []
-        for step in steering.steps:
+        for step in looked:
             after = step.interrupt.allowed if step.interrupt.number in refused else self._written(step)
             if step.write is not None:
                 shown[step.interrupt.number] = after
             steps.append(replace(step, interrupt=replace(step.interrupt, allowed=after)))
-        memory = written(steering.memory, shown)
+        memory = written(memory, shown)
         self._journal.write(memory)
-        return Steering(tuple(steps), memory), memory
+        return tuple(steps), memory
 
     def _written(self, step: Step) -> CPUSet:
         """Write one affinity where it is to be written, and return what is in force then."""
@@ -294,17 +291,18 @@ class InterruptWriter:
 def restored_interrupts(files: IRQFiles, writer: InterruptWriter, memory: Memory) -> tuple[Memory, tuple[str, ...]]:
     """Put interrupts back where they were; return what is still remembered, and what is not as before."""
     room = InterruptCPUs(files.online(), CPUSet())
-    steering = steer(writer.known(files.read()), memory, (), room)
+    steps, found = steer(writer.known(files.read()), memory, (), room)
     problems = [
         f"interrupt {number} ({name}): another program has moved it; it is left alone"
-        for number, name in steering.memory.alone.items()
+        for number, name in found.alone.items()
         if number not in memory.alone
     ]
-    after, left = writer.carry_out(steering)
+    after, left = writer.carry_out(steps, found)
     problems += [
         f"interrupt {one.interrupt.number} ({one.interrupt.name}): it may use CPUs {one.interrupt.allowed}, and before "
         f"{one.original}"
-        for one in after.writes
+        for one in after
+        if one.write is not None
     ]
     return left, tuple(problems)
 

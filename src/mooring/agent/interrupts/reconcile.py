@@ -122,24 +122,24 @@ class InterruptReconciler:
             owners = interrupts.owners_of(state.kubelet.node.cpu, pods, self._devices, state.claim_users)
             found, online = self._files.read(), self._files.online()
             room = interrupts.InterruptCPUs(online, reserved_cpus(state.kubelet))
-            steering = interrupts.steer(self._writer.known(found), self._memory, owners, room)
-            for number, name in steering.memory.alone.items():
+            steps, memory = interrupts.steer(self._writer.known(found), self._memory, owners, room)
+            for number, name in memory.alone.items():
                 if number not in self._memory.alone:
                     self._once(f"interrupt {number} ({name})", "another program has moved it; it is left alone")
             if mode is IRQAffinity.ON:
-                steering, self._memory = self._writer.carry_out(steering)
+                steps, self._memory = self._writer.carry_out(steps, memory)
             problems += [*annotation_findings(pods.values()), *self._in_the_way(online, owners)]
             # What is in the way, and in a dry run what would be written, is logged once.
             for finding in problems:
                 self._once(finding.subject, finding.message)
-            for step in steering.steps:
+            for step in steps:
                 one = step.interrupt
-                if step.place is not None and step.place.why is interrupts.Why.NO_ROOM:
+                if step.why is interrupts.Why.NO_ROOM:
                     self._once(f"interrupt {one.number}", "every CPU is exclusive; it stays where it is")
                 if mode is IRQAffinity.DRY_RUN and step.write is not None:
                     words = f"dry run: CPUs {one.allowed} would become {step.write}"
                     self._once(f"interrupt {one.number} ({one.name})", words)
-            self._holder.show(interrupts=_part(mode, steering.steps, problems))
+            self._holder.show(interrupts=_part(mode, steps, problems))
 
     def close(self, patience: float) -> None:
         """End the work; interrupts stay where they are, for the next agent."""
@@ -207,18 +207,18 @@ def _part(mode: IRQAffinity, steps: Iterable[interrupts.Step], findings: Iterabl
     """Return interrupts as they are after a check, the last of its writes included, and what is in the way."""
     part = InterruptsPart(mode.value, 0, 0, 0, [], [], [], finding_parts(findings))
     for step in steps:
-        one, place = step.interrupt, step.place
+        one, why = step.interrupt, step.why
         shown = one.number, one.name, str(one.allowed)
         part.total += one.number != interrupts.NEW
-        if place is None:
+        if why is None:
             part.left_alone.append(ForeignInterruptPart(*shown))
             continue
-        part.managed += place.why is interrupts.Why.MANAGED
-        part.no_room += place.why is interrupts.Why.NO_ROOM
+        part.managed += why is interrupts.Why.MANAGED
+        part.no_room += why is interrupts.Why.NO_ROOM
         if one.allowed != step.original:
-            part.moved.append(MovedInterruptPart(*shown, str(step.original), place.why.value))
+            part.moved.append(MovedInterruptPart(*shown, str(step.original), why.value))
         if step.write is not None:
-            part.pending.append(PendingInterruptPart(*shown, str(step.write), place.why.value))
+            part.pending.append(PendingInterruptPart(*shown, str(step.write), why.value))
     return part
 
 
@@ -245,7 +245,7 @@ def held_devices(
     for pod in listed:
         for container in pod.containers if (pod.namespace, pod.name) in uids else ():
             names = [device.id for _, device in container.devices]
-            names += [(address(one.driver, one.id) if address else "") or one.name for one in container.dynamic]
+            names += [(address(one.driver, one.id) if address else "") or one.name for _, one in container.dynamic]
             found = frozenset(filter(None, map(pci_address, names)))
             held.setdefault(uids[pod.namespace, pod.name], {})[container.name] = found
     return held

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from mooring.agent.effects import ClusterEvent, EventSubject, Evict, about_pod
 from mooring.agent.nri.types import PodSandbox
-from mooring.agent.pods.source import CONFIG_HASH, CONFIG_SOURCE, PodSources, is_static, kept_annotations
+from mooring.agent.pods.source import CONFIG_HASH, CONFIG_SOURCE, is_static, kept_annotations
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import Pod
@@ -42,7 +42,6 @@ with lazily():
 
 if TYPE_CHECKING:
     from mooring.agent.pods.api import APIPods
-
 
 LARGEST_MANIFEST = 10 * 1024**2
 """Bytes of a file; the kubelet reads no more of it."""
@@ -168,6 +167,47 @@ class StaticPods:
         return replace(pod, annotations=kept_annotations(pod.annotations))
 
 
+@dataclass(frozen=True, slots=True)
+class PodSources:
+    """Knows pods as the kubelet decides about them: asks the folder for static pods, the API server for all others.
+
+    A static pod that the folder does not give (its manifest came from a URL, or was changed since) is asked of the API
+    server too, which knows its mirror.
+    """
+
+    static: StaticPods | None = None
+    api: APIPods | None = None
+
+    def pod(self, sandbox: PodSandbox) -> Pod | None:
+        """Return the pod of a sandbox, with the sandbox's uid, or None; takes a small bounded time."""
+        if self.static is not None and is_static(sandbox):
+            found = self.static.pod(sandbox)
+            if found is not None:
+                return found
+        return None if self.api is None else self.api.pod(sandbox)
+
+    def known(self, sandboxes: Iterable[PodSandbox]) -> Mapping[str, Pod]:
+        """Return the pods of these sandboxes that are known, by uid; waits for none: Synchronize tells of very many."""
+        asked = tuple(sandboxes)
+        found = {} if self.static is None else self.static.known([one for one in asked if is_static(one)])
+        others = [one for one in asked if one.uid not in found]
+        return found if self.api is None else {**found, **self.api.known(others)}
+
+    def wanted(self, sandbox: PodSandbox) -> Pod | None:
+        """Return the pod with the resources that it is to have, or None; a static pod is never resized."""
+        return None if self.api is None or is_static(sandbox) else self.api.wanted(sandbox)
+
+    def refresh(self) -> None:
+        """Read what has changed in the folder; for a timer."""
+        if self.static is not None:
+            self.static.refresh()
+
+    def stop(self, patience: float) -> None:
+        """End what runs, and wait for it for some seconds."""
+        if self.api is not None:
+            self.api.stop(patience)
+
+
 PREFIX = "mooring-agent-"
 """Of contexts that belong to one part of the agent."""
 
@@ -256,26 +296,10 @@ _LISTING = 5.0
 """Seconds that the agent waits at its start for a slow API server's pods; a dead one it does not wait for."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterAccess:
-    """Pod sources and the cluster, running."""
-
-    pods: PodSources
-    outward: ClusterReporter
-    static: StaticPods | None = None
-    api: APIPods | None = None
-
-    def stop(self, patience: float) -> None:
-        """End what runs; what waits to be written is tried once more."""
-        self.outward.stop(patience)
-        if self.api is not None:
-            self.api.stop(patience)
-
-
 def open_cluster_access(
     options: AgentOptions, gates: PodGates, node: str, report: Report, evicted: Callable[[], object] = lambda: None
-) -> ClusterAccess:
-    """Open what the configuration names.
+) -> tuple[PodSources, ClusterReporter]:
+    """Open what the configuration names; both are to be stopped, the reporter first.
 
     Args:
         options: of the agent.
@@ -289,7 +313,7 @@ def open_cluster_access(
     """
     static = StaticPods(options.pod_manifests, node, gates=gates, report=report) if options.pod_manifests else None
     if not options.kubeconfig:
-        return ClusterAccess(PodSources(static), NoCluster(report), static)
+        return PodSources(static), NoCluster(report)
     # A mistake in the file is reported now, not by a thread.
     connect, own = connector(options.kubeconfig), own_accounts(options.kubeconfig)
     api = pods_api.APIPods(own.get(AgentAccount.PODS, connect), node, gates=gates, report=report)
@@ -299,7 +323,7 @@ def open_cluster_access(
     api.start()
     writer.start()
     api.wait_until_tried(_LISTING)
-    return ClusterAccess(PodSources(static, api), writer, static, api)
+    return PodSources(static, api), writer
 
 
 def announce(outward: ClusterReporter, effect: ClusterEvent | Evict, report: Report = ignore) -> None:

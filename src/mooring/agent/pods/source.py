@@ -25,9 +25,7 @@ have different shares: between the two bounds nothing is lost.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Mapping, Sequence
 
 from mooring.agent.nri.types import ContainerState, LinuxResources, PodSandbox, RuntimeContainer
 from mooring.engine.core.pod import NO_RESOURCES, Container, Pod, PodResources, QoS, ResourceList
@@ -46,60 +44,6 @@ _LONGEST_ANNOTATION = 128
 _LONGEST_OWN = 1024
 MOST_ANNOTATIONS = 32
 """Annotations that are kept of a pod, short ones of others included."""
-
-
-class PodSource(Protocol):
-    """Knows pods as the kubelet decides about them."""
-
-    def pod(self, sandbox: PodSandbox) -> Pod | None:
-        """Return the pod of a sandbox, with the sandbox's uid, or None when the source does not know it.
-
-        Runs inside the runtime's request, so it takes a small bounded time and raises nothing.
-        """
-
-    def known(self, sandboxes: Iterable[PodSandbox]) -> Mapping[str, Pod]:
-        """Return the pods of these sandboxes that the source knows, by uid; waits for none.
-
-        For Synchronize, which tells of pods that are older than the question, and of very many.
-        """
-
-
-class ResizedSource(PodSource, Protocol):
-    """Knows besides what becomes of pods that are resized."""
-
-    def wanted(self, sandbox: PodSandbox) -> Pod | None:
-        """Return the pod of a sandbox with the resources that it is to have, or None; waits for nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class PodSources:
-    """Asks the folder for static pods, and the API server for all others.
-
-    A static pod that the folder does not give (its manifest came from a URL, or was changed since) is asked of the API
-    server too, which knows its mirror.
-    """
-
-    static: PodSource | None = None
-    api: ResizedSource | None = None
-
-    def pod(self, sandbox: PodSandbox) -> Pod | None:
-        """Return the pod of a sandbox, or None."""
-        if self.static is not None and is_static(sandbox):
-            found = self.static.pod(sandbox)
-            if found is not None:
-                return found
-        return None if self.api is None else self.api.pod(sandbox)
-
-    def known(self, sandboxes: Iterable[PodSandbox]) -> Mapping[str, Pod]:
-        """Return the pods of these sandboxes that are known, by uid."""
-        asked = tuple(sandboxes)
-        found = {} if self.static is None else self.static.known([one for one in asked if is_static(one)])
-        others = [one for one in asked if one.uid not in found]
-        return found if self.api is None else {**found, **self.api.known(others)}
-
-    def wanted(self, sandbox: PodSandbox) -> Pod | None:
-        """Return the pod with the resources that it is to have, or None; a static pod is never resized."""
-        return None if self.api is None or is_static(sandbox) else self.api.wanted(sandbox)
 
 
 def labelled_sandbox(container: RuntimeContainer) -> PodSandbox | None:

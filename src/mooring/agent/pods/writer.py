@@ -12,7 +12,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 
 import httpx2
 
@@ -134,6 +133,14 @@ class ClusterWriter:
 
     def evict(self, about: EventSubject, message: str) -> None:
         """Ask for a pod's eviction; once, unless it was given up. Then the next call asks again."""
+
+        def ask(http: httpx2.Client) -> None:
+            there = evict_pod(http, about)
+            if there:
+                self._evicted()
+            became = f"was evicted: {message}" if there else "has ended already and needs no eviction"
+            self._report_finding("info", f"{about.namespace}/{about.name} {became}")
+
         with self._changed:
             if about.uid in self._evictions:
                 return
@@ -141,16 +148,21 @@ class ClusterWriter:
             if len(self._evictions) > MOST_EVICTIONS:
                 self._evictions.popitem(last=False)
             failure = f"{about.namespace}/{about.name} is not evicted and stays held back"
-            self._add(Task(AgentAccount.EVICT, failure, partial(self._evict, about, message), about.uid))
+            self._add(Task(AgentAccount.EVICT, failure, ask, about.uid))
 
     def taint(self, *, present: bool) -> None:
         """See to it that the node has, or has not, the taint, or what else marks it."""
+
+        def set_marks(http: httpx2.Client) -> None:
+            for mark in self.marks:
+                if changed := mark(http, self._node, present=present):
+                    self._report_finding("info", changed)
+
         with self._changed:
             self._waiting = [task for task in self._waiting if task.checked_after is None]
             self._check = None
             failure = f"the node's taint could not be {'set' if present else 'removed'}"
-            write = partial(self._set_taint, present=present)
-            self._add(Task(AgentAccount.TAINT, failure, write, checked_after=CHECKING[present]))
+            self._add(Task(AgentAccount.TAINT, failure, set_marks, checked_after=CHECKING[present]))
 
     def wait_until_tried(self, patience: float) -> bool:
         """Wait until everything that waits was tried; tell whether nothing is left to be tried."""
@@ -223,18 +235,6 @@ class ClusterWriter:
         with self._changed:
             if task.checked_after is not None and all(one.checked_after is None for one in self._waiting):
                 self._check = replace(task, tries=0, due=self._clock() + task.checked_after)
-
-    def _evict(self, about: EventSubject, message: str, http: httpx2.Client) -> None:
-        there = evict_pod(http, about)
-        if there:
-            self._evicted()
-        became = f"was evicted: {message}" if there else "has ended already and needs no eviction"
-        self._report_finding("info", f"{about.namespace}/{about.name} {became}")
-
-    def _set_taint(self, http: httpx2.Client, *, present: bool) -> None:
-        for mark in self.marks:
-            if changed := mark(http, self._node, present=present):
-                self._report_finding("info", changed)
 
     def _failed(self, task: Task, error: ClusterError) -> None:
         if error.code in (0, 401) or error.code >= 500:

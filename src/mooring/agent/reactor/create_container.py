@@ -85,8 +85,8 @@ def nodes_of_claim(state: AgentState, namespace: str, name: str, device: str) ->
     topology, cpus = state.kubelet.settings.topology, 0
     for claim in claims_of(state.kubelet.node.cpu).values():
         if (claim.namespace, claim.name) == (namespace, name):
-            for share in claim.shares:
-                cpus |= share.cpus if share.device == device else 0
+            for (of, _), mask in claim.shares.items():
+                cpus |= mask if of == device else 0
     return tuple(nodes_of(topology, cpus)) if cpus and topology is not None else None
 
 

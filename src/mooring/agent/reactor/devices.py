@@ -6,11 +6,18 @@ there before the engine is asked about it (extension device-alignment).
 What is not told in time is unknown. Such a pod is decided about without it, unless its devices require alignment; until
 one of its programs runs it can be placed anew. Afterwards nothing of it moves: its memory is where it was touched, and
 the replacement of offline CPUs moves no memory.
+
+No API reports devices of init containers that end (kubelet v1.37.1, apis/podresources/server_v1.go), and CPUs that
+these containers leave are used again. The kubelet's record on disk has a device plugin's devices of every container.
+Where it cannot be read, an init container counts as holding as many devices of its pod as it requests: those that it
+leaves are the first that the containers after it take (devicemanager manager.go, devicesToAllocate). A claim is one for
+all of its containers. Resources that no device plugin serves are in neither.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import reduce
 from operator import and_
@@ -21,7 +28,7 @@ from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import DEVICE_ALIGNMENT, DeviceAlignment
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import Placement, Rejection
-from mooring.engine.core.pod import Pod
+from mooring.engine.core.pod import Container, ContainerKind, Pod, ResourceList
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.extensions.device_alignment import CLASSES, alignment_of, tying
 from mooring.engine.kubelet.kubelet import Kubelet
@@ -39,6 +46,92 @@ UNKNOWN_CODE = "MOOR-624"
 ELSEWHERE_CODE = "MOOR-625"
 CHANGED_CODE = "MOOR-626"
 """Codes of these reports; ``mooring explain CODE`` prints the page."""
+Held = Mapping[str, Mapping[str, tuple[Device, ...]]]
+"""Container -> resource -> devices."""
+
+
+def is_extended(resource: str) -> bool:
+    """Tell whether a resource can be one of a device plugin's: it has a domain, and not Kubernetes' own.
+
+    >>> is_extended("nvidia.com/gpu"), is_extended("cpu"), is_extended("hugepages-2Mi")
+    (True, False, False)
+    """
+    domain, slash, _ = resource.partition("/")
+    return bool(slash) and not domain.endswith("kubernetes.io")
+
+
+def device_limits(container: Container) -> dict[str, int]:
+    """Return how many devices of each extended resource a container wants."""
+    return {name: amount.units for name, amount in sorted(container.limits.items()) if is_extended(name)}
+
+
+def without_devices(pod: Pod) -> Pod:
+    """Return the pod without requests and limits of extended resources."""
+
+    def plain(amounts: ResourceList) -> ResourceList:
+        return {name: amount for name, amount in amounts.items() if not is_extended(name)}
+
+    containers = tuple(replace(one, requests=plain(one.requests), limits=plain(one.limits)) for one in pod.containers)
+    return pod if containers == pod.containers else replace(pod, containers=containers)
+
+
+def untold_devices(pod: Pod, held: Held, claims: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield what a pod wants of devices and is not told yet, in words, after the resource.
+
+    The driver of a claim is known only once it is told, so that a claim has no resource here.
+
+    Args:
+        pod: with its limits and claims.
+        held: what is told.
+        claims: whose devices are told.
+    """
+    for one in pod.containers:
+        if one.kind is ContainerKind.INIT:
+            continue
+        for name, count in device_limits(one).items():
+            if len(held.get(one.name, {}).get(name, ())) < count:
+                yield name, f"{count} {name} of {one.name}"
+        for claim in dict.fromkeys(use.claim for use in one.claims):
+            if claim not in claims:
+                yield "", f"claim {claim} of {one.name}"
+
+
+def with_init_containers(
+    pod: Pod,
+    held: Held,
+    claimed: Mapping[str, AbstractSet[tuple[str, str]]],
+    recorded: Callable[[], Mapping[tuple[str, str], tuple[Device, ...]]],
+) -> Held:
+    """Return what the containers of a pod hold, with those that end.
+
+    Args:
+        pod: with its limits and claims.
+        held: of the others.
+        claimed: claim -> its devices as driver and id.
+        recorded: reads the kubelet's record of the pod, by container and resource; empty where it cannot be read.
+    """
+    ending = [one for one in pod.containers if one.kind is ContainerKind.INIT and (one.claims or device_limits(one))]
+    if not ending:
+        return held
+    known: dict[str, dict[str, Device]] = {}
+    for resources in held.values():
+        for resource, devices in resources.items():
+            known.setdefault(resource, {}).update({device.id: device for device in devices})
+    record = recorded() if any(device_limits(one) for one in ending) else {}
+    found = {**held}
+    for one in ending:
+        mine = {
+            resource: record.get((one.name, resource)) or (*known.get(resource, {}).values(),)[:count]
+            for resource, count in device_limits(one).items()
+        }
+        for use in one.claims:
+            for driver, name in sorted(claimed.get(use.claim, ())):
+                device = known.get(driver, {}).get(name)
+                if device is not None and device not in mine.get(driver, ()):
+                    mine[driver] = (*mine.get(driver, ()), device)
+        if any(mine.values()):
+            found[one.name] = {resource: devices for resource, devices in mine.items() if devices}
+    return found
 
 
 def follows_devices(state: AgentState) -> bool:

@@ -28,6 +28,7 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import Observer
 from mooring.engine.core.pod import ContainerKind, Pod
 from mooring.engine.devicemanager.state import Device
+from mooring.engine.extensions.facts import CPUsReplaced
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node.hotplug import CPUsChanged, known_cpus
 from mooring.explanations.phrases import nodes
@@ -82,16 +83,18 @@ def cpus_changed(state: AgentState, online: int, observer: Observer | None = Non
 def _change_said(state: AgentState, change: CPUsChanged) -> Iterator[Effect]:
     """Yield what a change came to for pods."""
     for one in change.broken:
-        lost, had = list_text(one.lost), list_text(one.cpus)
-        text = f"{one.container or 'the pod'} lost CPUs {lost} of {had}, which are offline"
-        if one.replaced_by:
-            reason, text = "CPUsReplaced", f"{text}; {list_text(one.replaced_by)} replace them"
+        if isinstance(one, CPUsReplaced):
+            had, lost = one.before, one.before & ~one.after
+            reason, rest = "CPUsReplaced", f"{list_text(one.after & ~one.before)} replace them"
         else:
-            reason, text = "CPUsOffline", f"{text}; no CPUs replace them{f': {one.why}' if one.why else ''}"
+            had, lost = one.cpus, one.lost
+            reason, rest = "CPUsOffline", f"no CPUs replace them{f': {one.why}' if one.why else ''}"
+        who, of = one.container or "the pod", list_text(had)
+        text = f"{who} lost CPUs {list_text(lost)} of {of}, which are offline; {rest}"
         yield from said(state, AgentReport(ReportKind.CPUS_CHANGED, text, one.pod, "", reason), reason)
     for each in change.restored:
-        instead = "" if each.before == each.cpus else f" instead of {list_text(each.before)}"
-        text = f"{each.container or 'the pod'} has all of its CPUs again, {list_text(each.cpus)}{instead}"
+        instead = "" if each.before == each.after else f" instead of {list_text(each.before)}"
+        text = f"{each.container or 'the pod'} has all of its CPUs again, {list_text(each.after)}{instead}"
         yield from said(state, AgentReport(ReportKind.CPUS_CHANGED, text, each.pod, "", "CPUsRestored"), "CPUsRestored")
 
 

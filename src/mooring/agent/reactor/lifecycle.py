@@ -35,7 +35,7 @@ from mooring.agent.reactor.create_container import place_existing, start_contain
 from mooring.agent.reactor.desired import DesiredSettings, expected_lifts, on_record, write_of
 from mooring.agent.reactor.placing import Placed, place_waiting, without_pod
 from mooring.agent.reactor.response import EventOutcome, enforced, outcome, report_refusal, without_refusal
-from mooring.agent.state import HAS_CGROUP, AgentState, DevicesFound, KnownDeviation, Phase, Setting
+from mooring.agent.state import HAS_CGROUP, AgentState, DevicesFound, Phase, Setting
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import Observer, Rejection
@@ -305,7 +305,7 @@ def report_deviation(state: AgentState, container_id: str, problem: str, *, is_k
         is_known: whether the kernel shows what it may use.
     """
     known = state.containers.get(container_id)
-    now = KnownDeviation(problem, is_known)
+    now = problem, is_known
     if not problem or known is None or known.phase not in HAS_CGROUP or state.deviating.get(container_id) == now:
         return EventOutcome(state)
     there = {one: told for one, told in state.deviating.items() if one in state.containers}

@@ -4,6 +4,8 @@ In this order: what the runtime does not list although it runs is kept; pods tha
 pods keep the entries that they have; entries and resizes that were lost are taken over from the runtime's record; what
 is left is decided about in the order of the sandboxes. Updates of containers with CPUs of their own come before those
 of the shared pool. Nothing is dropped silently: whatever differed is reported.
+
+An agent that leaves the node for good undoes its changes after it has been told what there is (:func:`rollback`).
 """
 
 from __future__ import annotations
@@ -13,8 +15,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from types import MappingProxyType
 
-from mooring.agent.effects import AgentReport, Effect, Occasion, ReportKind, said
-from mooring.agent.nri.types import PodSandbox, RuntimeContainer
+from mooring.agent.effects import AgentReport, Effect, LiftQuota, Occasion, QuotaOf, ReportKind, WriteCPUSet, said
+from mooring.agent.nri.types import ContainerUpdate, LinuxResources, PodSandbox, RuntimeContainer
+from mooring.agent.pods.source import asked_of, quota_of_pod
 from mooring.agent.reactor import desired, placing
 from mooring.agent.reactor.containers import kept_containers, kept_sandboxes, listed
 from mooring.agent.reactor.desired import DesiredSettings, difference, files_after_restart, nodes_of, sweep, write_of
@@ -22,8 +25,11 @@ from mooring.agent.reactor.devices import with_devices
 from mooring.agent.reactor.recovery import cpus_of, live_names, taken_over, with_resizes_on_record, with_sizes_on_record
 from mooring.agent.reactor.response import Accepted, EventOutcome, outcome, refreshed
 from mooring.agent.reactor.update_container import releases_resumed, resizes_missed
-from mooring.agent.state import HAS_CGROUP, LIVE, AgentState, DevicesFound, HeldPod, LastSeen, Phase
+from mooring.agent.state import HAS_CGROUP, LIVE, UPDATABLE, AgentState, DevicesFound, HeldPod, LastSeen, Phase
+from mooring.engine.core.bits import NO_NODES, NUMAMask, list_text, mask_of
+from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import Observer
+from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.moment import Moment
 from mooring.engine.core.pod import Container, Pod, QoS
 from mooring.engine.cpumanager.policy import exclusive_cpus
@@ -278,3 +284,66 @@ def _all_written(listed: AgentState, state: AgentState) -> list[Effect]:
         is_on_record = difference(listed.containers[one.id].record, setting) is None
         writes.append(write_of(one, setting, Occasion.CHECK if is_on_record else Occasion.DECISION))
     return writes
+
+
+def rollback(
+    state: AgentState, pods: Mapping[str, Pod]
+) -> tuple[list[tuple[LiftQuota, int]], list[WriteCPUSet], list[ContainerUpdate]]:
+    """Return what undoes the agent's changes on a node, in the order in which it is to be written and told.
+
+    Quotas of pods come before those of their containers: in cgroup v1 no group may have more than the group above. The
+    updates are for the runtime's record, which would else bring the old cpuset back with the next resize.
+    A container without CPUs or memory nodes on the runtime's record was never placed and stays as it is. The sandbox
+    has a group of its own that no kubelet gives a quota.
+
+    Args:
+        state: after the runtime has told what there is.
+        pods: by uid, with their present limits; where one is missing, the state's counts.
+    """
+    info = state.kubelet.info
+    # Version 1 refuses CPUs that are offline, and a runtime's record with one would fail at the next resize.
+    cpus, mems = all_cpus(info) - CPUSet(state.kubelet.node.cpu.offline), memory_nodes(info)
+    pods, period = {**state.kubelet.node.active, **pods}, quota_period(state)
+    places: dict[str, tuple[LiftQuota, int]] = {}
+    for uid in dict.fromkeys(one.uid for one in state.sandboxes.values()):
+        for lift in desired.lift_of_pod(state, uid):
+            amount = quota_of_pod(pods[uid], period)
+            if lift.of is QuotaOf.POD and amount:
+                places.setdefault(lift.cgroup, (lift, amount))
+    quotas, cpusets, updates = [*places.values()], list[WriteCPUSet](), list[ContainerUpdate]()
+    for one in state.containers.values():
+        if one.phase not in UPDATABLE:
+            continue
+        lifts = desired.lift_of_container(one, DesiredSettings.now(state).of(one.uid, one.name))
+        pod = pods.get(one.uid)
+        spec = None if pod is None or not lifts else pod.container(one.name)
+        own = None if pod is None or spec is None else asked_of(pod, spec, period).quota
+        wide = LinuxResources(
+            cpus=str(cpus) if one.record.cpus else "",
+            mems=list_text(mems) if one.record.mems else "",
+            quota=own or None,
+            period=period if own else None,
+        )
+        if wide == LinuxResources():
+            continue
+        updates.append(ContainerUpdate(one.id, wide, ignore_failure=True))
+        if one.phase in HAS_CGROUP:
+            back = cpus if wide.cpus else CPUSet(), mems if wide.mems else NO_NODES
+            cpusets.append(WriteCPUSet(one.id, one.pid, one.cgroup, *back))
+            quotas += [(lifts[0], own)] if own else []
+    return quotas, cpusets, updates
+
+
+def all_cpus(info: MachineInfo) -> CPUSet:
+    """Return the CPUs of a machine."""
+    return CPUSet.from_ids(cpu for node in info.topology for core in node.cores for cpu in core.thread_ids)
+
+
+def memory_nodes(info: MachineInfo) -> NUMAMask:
+    """Return the NUMA nodes that have memory; the kernel takes no others."""
+    return NUMAMask(mask_of(node.node_id for node in info.topology if node.memory))
+
+
+def quota_period(state: AgentState) -> int:
+    """Return the period of the kubelet's CFS quotas, in microseconds."""
+    return state.kubelet.settings.config.cpu_cfs_quota_period_ns // 1000

@@ -140,6 +140,11 @@ def happening(queue: Iterable[Entry], leaving: Mapping[str, Sequence[str]], *, a
     yield from (Remove(uid) for uid in leaving.get("", ()))
 
 
+def _drawn(plan: AnyPlan) -> str:
+    """Return the picture that notebooks show of a plan."""
+    return drawing.svg_text(picture.plan_view(plan))
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What a node does with the pods."""
@@ -167,8 +172,7 @@ class Plan:
         admitted = sum(answer.admitted for answer in self.answers)
         return f"<Plan of {self.machine.name}: {admitted} of {len(self.answers)} pods admitted>"
 
-    def _repr_svg_(self) -> str:
-        return drawing.svg_text(picture.plan_view(self))
+    _repr_svg_ = _drawn
 
     def to_dataframe(self) -> Any:
         """Return the rows of :func:`mooring.answers.base.rows.dataframe`."""
@@ -218,8 +222,7 @@ class RefusedPlan:
     def __repr__(self) -> str:
         return f"<RefusedPlan of {self.machine.name}: {self.sentence}>"
 
-    def _repr_svg_(self) -> str:
-        return drawing.svg_text(picture.plan_view(self))
+    _repr_svg_ = _drawn
 
     answers: ClassVar[tuple[answering.Answer, ...]] = ()
     left: ClassVar[frozenset[str]] = frozenset()

@@ -6,14 +6,11 @@ Source: the format of the conformance recordings (docs/reference/scenarios.md).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from msgspec import UNSET
 
-from mooring.answers.base import rows
 from mooring.answers.base.answering import Answer
-from mooring.answers.base.picture import machine_view, plan_view
 from mooring.answers.base.plan import AnyPlan, Plan, RefusedPlan
 from mooring.cli.output import json_text
 from mooring.documents import plan as parts
@@ -24,16 +21,16 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import Placement
 from mooring.engine.core.moment import Moment
 from mooring.engine.core.pod import Pod
-from mooring.engine.extensions.offline import broken_sets, displaced_sets, effective_pool
+from mooring.engine.extensions.offline import broken_sets, displaced_sets, effective_pool, sets_of
 from mooring.engine.kubelet.kubelet import DeferredText, StateTexts, read, reserved_cpus
 from mooring.engine.node import Decision, Node
 from mooring.engine.node.hotplug import hotplug_findings
 from mooring.engine.node.providers import mixed_containers
 from mooring.engine.node.resources import Resize, delay_left
 from mooring.lazy import lazily
-from mooring.views.view import NodeView, PlacementRow
 
 with lazily():
+    import mooring.engine.extensions.facts as extension_facts
     from mooring.engine.node import hotplug
 
 
@@ -163,8 +160,8 @@ def _offline_members(node: Node) -> dict[str, Any]:
             for one in broken_sets(cpu)
         ),
         "displaced": _by_owner(
-            (one.pod, one.container, parts.DisplacedSetPart(list_text(one.cpus), list_text(one.original)))
-            for one in displaced_sets(cpu)
+            (pod, container, parts.DisplacedSetPart(list_text(sets_of(cpu, pod)[container]), list_text(original)))
+            for (pod, container), original in displaced_sets(cpu).items()
         ),
     }
 
@@ -174,9 +171,13 @@ def change_fields(node: Node, change: hotplug.CPUsChanged) -> dict[str, Any]:
     return {
         **_named(_offline_members(node)),
         "findings": [one.fields() for one in hotplug_findings(node)],
-        "refused": _by_owner((one.pod, one.container, one.why) for one in change.broken if one.why),
+        "refused": _by_owner(
+            (one.pod, one.container, one.why)
+            for one in change.broken
+            if isinstance(one, extension_facts.CPUsBroken) and one.why
+        ),
         "restored": _by_owner(
-            (one.pod, one.container, {"cpus": list_text(one.cpus), "before": list_text(one.before)})
+            (one.pod, one.container, {"cpus": list_text(one.after), "before": list_text(one.before)})
             for one in change.restored
         ),
     }
@@ -188,28 +189,6 @@ def _by_owner(found: Iterable[tuple[str, str, _Set]]) -> dict[str, dict[str, _Se
     for pod, container, one in found:
         sets.setdefault(pod, {})[container] = one
     return sets
-
-
-@dataclass(frozen=True, slots=True)
-class PlanAnswer:
-    """What becomes of pods on a node, as people are shown it."""
-
-    document: parts.PlanDocument
-    """Without the pods."""
-    view: NodeView
-    rows: Sequence[PlacementRow]
-    """Of the pods."""
-    lines: Sequence[str]
-    """Of the shared pool, devices, resizes and mixed containers; none where the kubelet would not start."""
-
-
-def plan_answer(plan: AnyPlan, *, wide: bool = False) -> PlanAnswer:
-    """Return what text shows of a plan; with ``wide`` as :func:`~mooring.answers.base.rows.plan_rows` has it."""
-    document = plan_document(plan, with_pods=False)
-    if isinstance(plan, RefusedPlan):
-        return PlanAnswer(document, machine_view(plan.machine), (), ())
-    found = (rows.free_line(plan.kubelet), *rows.device_lines(plan), *rows.resize_lines(plan), *rows.mixed_lines(plan))
-    return PlanAnswer(document, plan_view(plan), rows.plan_rows(plan, wide=wide), found)
 
 
 def plan_document(plan: AnyPlan, *, with_pods: bool = True) -> parts.PlanDocument:

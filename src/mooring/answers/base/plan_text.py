@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from mooring.answers.base import rows
 from mooring.answers.base.picture import plan_view
 from mooring.answers.base.plan import AnyPlan, RefusedPlan, not_started
-from mooring.answers.base.plan_document import PlanAnswer, plan_document
-from mooring.answers.base.rows import pool_lines
+from mooring.answers.base.plan_document import plan_document
 from mooring.cli.terminal import text_for, width_for
 from mooring.documents.plan import PlanDocument
 from mooring.engine.core.errors import clean
@@ -24,46 +24,42 @@ from mooring.views.view import NodeView
 _CPU, _MEMORY, _PODS = "cpu", "memory", "pods"
 
 
-def plan_text(answer: PlanAnswer, effective: Sequence[EffectiveField] = (), *, wide: bool = False, to: str) -> str:
+def plan_text(plan: AnyPlan, effective: Sequence[EffectiveField] = (), *, wide: bool = False, to: str) -> str:
     """Return the answer as text for the terminal, or without any styling for the file ``to``.
 
     Args:
-        answer: to show.
+        plan: to show.
         effective: fields of the configuration that are shown with their origins.
         wide: whether tables have more columns.
         to: the file.
     """
-    parts = _parts(answer, width_for(to), wide=wide)
-    return text_for(Group(*parts, *_configuration(effective)), to)
-
-
-def _configuration(effective: Sequence[EffectiveField]) -> Iterator[RenderableType]:
-    if not effective:
-        return
-    yield Text("")
-    rows = [("configuration in force", "value", "set by")]
-    rows += [(clean(one.name), clean(one.shown), clean(str(one.place))) for one in effective]
-    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-    for number, (name, value, place) in enumerate(rows):
+    parts = [*_parts(plan, width_for(to), wide=wide)]
+    fields = [(clean(one.name), clean(one.shown), clean(str(one.place))) for one in effective]
+    if fields:
+        fields.insert(0, ("configuration in force", "value", "set by"))
+        parts.append(Text(""))
+    widths = [max((len(field[column]) for field in fields), default=0) for column in (0, 1)]
+    for number, (name, value, place) in enumerate(fields):
         line = f"{name:{widths[0]}}  {value:{widths[1]}}  {place}"
-        yield Text(line, "" if number else "dim", overflow="fold")
+        parts.append(Text(line, "" if number else "dim", overflow="fold"))
+    return text_for(Group(*parts), to)
 
 
-def _parts(answer: PlanAnswer, width: int, *, wide: bool) -> Iterator[RenderableType]:
-    if answer.document.start_error:
-        yield from refusal_lines(answer.document)
+def _parts(plan: AnyPlan, width: int, *, wide: bool) -> Iterator[RenderableType]:
+    if isinstance(plan, RefusedPlan):
+        yield from refusal_lines(plan_document(plan))
         return
-    yield from head_lines(answer.view)
-    if answer.rows:
-        yield placements_table(answer.rows, wide=wide)
+    view, placements = plan_view(plan), rows.plan_rows(plan, wide=wide)
+    yield from head_lines(view)
+    if placements:
+        yield placements_table(placements, wide=wide)
         yield Text("")
-        yield Text(answer.view.headline)
-    free, *others = answer.lines
-    yield Text(free)
-    yield from (Text(clean(line), "bold red") for line in pool_lines(answer.document.findings))
-    yield from map(Text, others)
+        yield Text(view.headline)
+    yield Text(rows.free_line(plan.kubelet))
+    yield from (Text(clean(line), "bold red") for line in rows.pool_lines(plan.findings))
+    yield from map(Text, (*rows.device_lines(plan), *rows.resize_lines(plan), *rows.mixed_lines(plan)))
     yield Text("")
-    yield numa_table(answer.view, width)
+    yield numa_table(view, width)
 
 
 def title_line(view: NodeView) -> Text:

@@ -27,12 +27,13 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import clean
 from mooring.engine.core.machine import Machine
 from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.memorymanager.state import MemoryTable, NUMANodeState
 from mooring.engine.node.settings import Settings
 from mooring.views import report as reports
 from mooring.views.build import CPUOwner, cpu_views, owner_views
 from mooring.views.devices import DeviceView
 from mooring.views.locations import locate_cpus
-from mooring.views.view import CPUUse, NodeView
+from mooring.views.view import CPUUse, CPUView, NodeView
 
 
 def report_of(plan: AnyPlan) -> reports.ReportView:
@@ -58,8 +59,9 @@ def report_of(plan: AnyPlan) -> reports.ReportView:
     everything = CPUSet.from_ids({cpu for state in states for cpu in state})
     for state in states:
         # What the machine does not have is shown only while something names it.
-        state.update((cpu, reports.ReportCPU(CPUUse.OFFLINE)) for cpu in everything if cpu not in state)
-    accounts, caches = _accounts(plan.kubelet, plan.machine), l3_caches(plan)
+        state.update((cpu, CPUView(cpu, CPUUse.OFFLINE)) for cpu in everything if cpu not in state)
+    nodes, caches = plan.kubelet.node.memory.nodes, l3_caches(plan)
+    accounts = {node: one for node, one in nodes.items() if any(table.total for table in one.memory.values())}
     devices = device_views(plan, plan.kubelet)
     told_elsewhere = {clean(line) for line in hugepage_lines(plan)}
     last = {(owner.label, owner.uid): owner for owner in owners_of(asked_pods(plan), plan.kubelet)}
@@ -67,10 +69,10 @@ def report_of(plan: AnyPlan) -> reports.ReportView:
     return reports.ReportView(
         kubelet=plan.release.tag,
         node=replace(node, caption=tuple(line for line in node.caption if line not in told_elsewhere)),
-        steps=tuple(_steps(plan, kubelets, states, accounts, devices)),
+        steps=tuple(_steps(plan, kubelets, states, devices)),
         pods=(*(_pod(plan, step, answer, caches) for step, answer in enumerate(plan.answers, 1)), *_unasked(plan)),
-        accounts=accounts,
-        accounted=bool(plan.kubelet.node.memory.nodes),
+        accounts=accounts if nodes else _totals(plan.machine),
+        accounted=bool(nodes),
         devices=devices,
         distances=distances_of(plan.machine),
         findings=plan.findings,
@@ -84,7 +86,7 @@ def machine_report(machine: Machine) -> reports.ReportView:
 
 
 def _bare(machine: Machine, node: NodeView) -> reports.ReportView:
-    state = {cpu.cpu: reports.ReportCPU(cpu.use) for cpu in node.cpus()}
+    state = {cpu.cpu: cpu for cpu in node.cpus()}
     return reports.ReportView(
         kubelet=KUBELET_VERSION,
         node=node,
@@ -116,9 +118,7 @@ def _all_owners(plan: Plan, kubelets: Sequence[Kubelet]) -> list[CPUOwner]:
     return ordered
 
 
-def _cpu_states(
-    plan: Plan, kubelets: Sequence[Kubelet], owners: Sequence[CPUOwner]
-) -> Iterator[dict[int, reports.ReportCPU]]:
+def _cpu_states(plan: Plan, kubelets: Sequence[Kubelet], owners: Sequence[CPUOwner]) -> Iterator[dict[int, CPUView]]:
     """Yield every CPU's use and owners at each step, by the rules of the picture."""
     places, asked = locate_cpus(plan.machine), asked_pods(plan)
     idle = owner_views(owners, places)
@@ -126,56 +126,31 @@ def _cpu_states(
         held = {(owner.label, owner.uid): owner.cpus for owner in owners_of(asked, kubelet)}
         now = [held.get((owner.label, owner.uid)) for owner in owners]
         views = [view if cpus is None else replace(view, cpus=cpus) for view, cpus in zip(idle, now, strict=True)]
-        drawn = cpu_views(places, views, pools_of(kubelet))
-        yield {
-            cpu: reports.ReportCPU(view.use, () if view.owner is None else (view.owner, *view.other_owners))
-            for cpu, view in drawn.items()
-        }
+        yield cpu_views(places, views, pools_of(kubelet))
 
 
 def _steps(
-    plan: Plan,
-    kubelets: Sequence[Kubelet],
-    states: Sequence[dict[int, reports.ReportCPU]],
-    accounts: Sequence[reports.Account],
-    devices: Sequence[DeviceView],
+    plan: Plan, kubelets: Sequence[Kubelet], states: Sequence[dict[int, CPUView]], devices: Sequence[DeviceView]
 ) -> Iterator[reports.ReportStep]:
-    cpus: Mapping[int, reports.ReportCPU] = {}
-    memory: Mapping[int, reports.Account] = {}
+    cpus: Mapping[int, CPUView] = {}
     held: Mapping[int, str] = dict.fromkeys(range(len(devices)), "")
     asked = asked_pods(plan)
     for number, (kubelet, state) in enumerate(zip(kubelets, states, strict=True)):
-        nodes, memory_now = kubelet.node.memory.nodes, dict[int, reports.Account]()
-        for index, account in enumerate(accounts if nodes else ()):
-            node = nodes[account.node]
-            table = node.memory[account.resource]
-            memory_now[index] = replace(account, assigned=table.reserved, free=table.free, group=node.cells)
         holders = device_holders(asked, kubelet)
         held_now = {index: holders.get((device.resource, device.id), "") for index, device in enumerate(devices)}
         yield reports.ReportStep(
             pod=number - 1 if number else None,
             cpus=reports.changes_between(cpus, state),
-            accounts=tuple((index, now) for index, now in memory_now.items() if memory.get(index) != now),
+            memory=kubelet.node.memory.nodes,
             devices=tuple((index, now) for index, now in held_now.items() if held[index] != now),
         )
-        cpus, memory, held = state, memory_now, held_now
+        cpus, held = state, held_now
 
 
-def _accounts(kubelet: Kubelet, machine: Machine) -> tuple[reports.Account, ...]:
-    nodes = kubelet.node.memory.nodes
-    if not nodes:
-        return _totals(machine)
-    return tuple(
-        reports.Account(node, resource, table.total, table.system_reserved, table.allocatable)
-        for node, state in sorted(nodes.items())
-        for resource, table in sorted(state.memory.items(), key=lambda item: (item[0] != "memory", item[0]))
-        if table.total
-    )
-
-
-def _totals(machine: Machine) -> tuple[reports.Account, ...]:
+def _totals(machine: Machine) -> dict[int, NUMANodeState]:
     """Return how much memory there is where no manager accounts for it."""
-    return tuple(reports.Account(node, "memory", size) for node, size in locate_cpus(machine).memory.items() if size)
+    sizes = {node: size for node, size in locate_cpus(machine).memory.items() if size}
+    return {node: NUMANodeState(0, {"memory": MemoryTable(size, 0, 0, 0, 0)}, ()) for node, size in sizes.items()}
 
 
 def _pod(plan: Plan, step: int, answer: Answer, caches: Sequence[int]) -> reports.ReportPod:

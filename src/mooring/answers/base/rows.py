@@ -103,8 +103,14 @@ def admitted_rows(plan: Plan, answer: Answer, caches: Sequence[int], *, why: str
     name = f"{pod_name(answer)} (runs already)" if answer.running else pod_name(answer)
     whole = answer.decision.pod
     has = [("", "exclusive" if whole.cpus else "shared", whole)] if whole.cpus or whole.mems else []
-    for position, (container, placement) in enumerate(answer.decision.containers.items()):
-        has.append((container, _holding(plan, answer, position), placement))
+    settings, pod = plan.kubelet.settings, answer.pod
+    providers = answer.decided if uid in plan.left else plan.kubelet.node.providers
+    mixed = mixed_containers(settings, providers, pod)
+    # With what a container shares its CPUs
+    sharing = {Isolation.HOST: "shared", Isolation.POD: "pod pool", Isolation.CONTAINER: "exclusive"}
+    for one, (container, placement) in zip(pod.containers, answer.decision.containers.items(), strict=False):
+        level = sharing[cpu_isolation(settings, providers, pod, one)]
+        has.append((container, "mixed" if one.name in mixed else level, placement))
     for position, (container, verdict, placement) in enumerate(has):
         cpus, devices = placement.cpus, held.get(container, {})
         sizes: Counter[str] = Counter()
@@ -138,16 +144,6 @@ def admitted_rows(plan: Plan, answer: Answer, caches: Sequence[int], *, why: str
 
 _MOST_IDS = 24
 """Characters of the ids of devices that are named one by one."""
-
-
-def _holding(plan: Plan, answer: Answer, position: int) -> str:
-    """Say in a word or two with what a container shares its CPUs."""
-    settings, pod, container = plan.kubelet.settings, answer.pod, answer.pod.containers[position]
-    providers = answer.decided if pod.uid in plan.left else plan.kubelet.node.providers
-    if container.name in mixed_containers(settings, providers, pod):
-        return "mixed"
-    level = cpu_isolation(settings, providers, pod, container)
-    return {Isolation.HOST: "shared", Isolation.POD: "pod pool", Isolation.CONTAINER: "exclusive"}[level]
 
 
 def verdict_of(answer: Answer) -> str:

@@ -206,8 +206,19 @@ def machines_for(scenario: Scenario, known: Mapping[str, MachineInfo]) -> Mappin
         InputError: a description of its own, or compact text, cannot be understood.
     """
     inline = scenario.raw.get(INLINE)
+    if inline and not isinstance(inline, list):
+        remedy = "write a list of {name, info}"
+        raise InputError("must be a list of machine descriptions", source=scenario.id, field=INLINE, remedy=remedy)
     if inline:
-        return {**known, **_described(inline, scenario.id)}
+        machines = dict(known)
+        for index, item in enumerate(inline):
+            try:
+                described = parse_machine_info(msgspec.json.encode(item), scenario.id)
+            except InputError as error:
+                place = f"{INLINE}[{index}]"
+                raise inside(InputError(error.problem, field=error.field), place).at(scenario.id) from None
+            machines[described.name] = described.info
+        return machines
     name = scenario.machine
     if name in known or not name:
         return known
@@ -219,20 +230,6 @@ def machines_for(scenario: Scenario, known: Mapping[str, MachineInfo]) -> Mappin
         except InputError as error:
             raise InputError(error.problem, source=scenario.id, field="machine", remedy=error.remedy) from None
     return known
-
-
-def _described(inline: object, source: str) -> dict[str, MachineInfo]:
-    if not isinstance(inline, list):
-        remedy = "write a list of {name, info}"
-        raise InputError("must be a list of machine descriptions", source=source, field=INLINE, remedy=remedy)
-    machines = {}
-    for index, item in enumerate(inline):
-        try:
-            described = parse_machine_info(msgspec.json.encode(item), source)
-        except InputError as error:
-            raise inside(InputError(error.problem, field=error.field), f"{INLINE}[{index}]").at(source) from None
-        machines[described.name] = described.info
-    return machines
 
 
 def _read(file: str) -> bytes:

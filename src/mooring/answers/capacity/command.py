@@ -24,7 +24,6 @@ with lazily():
 
     from mooring.answers.base import picture as pictures
     from mooring.answers.base import plan as planning
-    from mooring.answers.base import plan_document as plan_documents
     from mooring.answers.base import plan_text as plan_texts
     from mooring.answers.base import rows as plan_rows
     from mooring.answers.capacity import answer as counted
@@ -135,7 +134,7 @@ _ORDER = (
 def capacity_text(capacity: counted.Capacity, *, wide: bool, to: str) -> str:
     """Return the answer as text for the terminal, or without any styling for the file ``to``."""
     if isinstance(capacity.plan, planning.RefusedPlan) or isinstance(capacity.after, planning.RefusedPlan):
-        return plan_texts.plan_text(plan_documents.plan_answer(capacity.plan), to=to)
+        return plan_texts.plan_text(capacity.plan, to=to)
     return terminal.text_for(
         rich_console.Group(*_parts(capacity, capacity.plan, capacity.after, terminal.width_for(to), wide=wide)), to
     )
@@ -144,7 +143,7 @@ def capacity_text(capacity: counted.Capacity, *, wide: bool, to: str) -> str:
 def largest_text(plan: AnyPlan, largest: counted.LargestRequestsDocument, *, to: str) -> str:
     """Return the table of the largest requests."""
     if isinstance(plan, planning.RefusedPlan) or counted.askable(plan) is None:
-        return plan_texts.plan_text(plan_documents.plan_answer(plan), to=to)
+        return plan_texts.plan_text(plan, to=to)
     parts = list(plan_texts.head_lines(pictures.plan_view(plan)))
     rejected = _rejected(plan)
     parts += [*rejected, rich_text.Text("")] if rejected else []

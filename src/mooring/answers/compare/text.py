@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
@@ -34,7 +33,7 @@ from mooring.documents.plan import PodPart
 from mooring.engine.core.errors import clean
 from mooring.engine.core.release import NEWEST, Release
 from mooring.explanations.phrases import joined, plural
-from mooring.views.console import STYLES, Breaking, indented, new_table
+from mooring.views.console import STYLES, Breaking, Listing, indented, new_table
 from mooring.views.wording import numbers
 
 GAP = 2
@@ -144,10 +143,9 @@ def comparison_parts(
     """
     rows = rows_of(comparison, grouped=grouped)
     shown = rows[:top] if top else rows
-    return _wide(comparison, rows, shown) if wide else _parts(comparison, rows, shown, width_for(to))
-
-
-def _wide(comparison: Comparison, rows: Sequence[Row], shown: Sequence[Row]) -> Iterator[RenderableType]:
+    if not wide:
+        yield from _parts(comparison, rows, shown, width_for(to))
+        return
     left_out = (
         f"left out {one.count}: {one.start_error_stage}: {clean(one.start_error)}"
         for one in comparison.document.left_out
@@ -179,52 +177,45 @@ def _parts(comparison: Comparison, rows: Sequence[Row], shown: Sequence[Row], wi
         )
     yield Text("")
     widths = _widths([*shown, *given], width)
-    yield _Ranking(widths, rows, shown, given)
+    yield _ranking(widths, rows, shown, given)
     yield Text("")
     yield from (Text(line) for line in _remarks(comparison.document, rows, [*shown, *given]))
     notes = [text for names, text in _NOTES.items() if widths.keys() & names]
     yield Text(f"Columns: {'; '.join(notes)}.", "dim")
 
 
-@dataclass(frozen=True, slots=True)
-class _Ranking:
-    """The entries: figures in columns, and below them what each is; in Markdown a table."""
+def _ranking(widths: Mapping[str, int], rows: Sequence[Row], shown: Sequence[Row], given: Sequence[Row]) -> Listing:
+    """Return the entries: figures in columns, and below them what each is."""
 
-    widths: Mapping[str, int]
-    rows: Sequence[Row]
-    shown: Sequence[Row]
-    given: Sequence[Row]
+    def figures(row: Row) -> list[str]:
+        """Return the figures of an entry; none of a kubelet that would not start."""
+        return [CELLS[name](row.part) for name in widths if name and row.part.starts]
 
-    def table(self) -> Table:
-        """Return the entries as a table."""
-        found = new_table(*self.widths, "what it is", right=range(len(self.widths)))
-        for row in (*self.shown, *self.given):
-            figures = self._figures(row) or [""] * (len(self.widths) - 1)
-            found.add_row(f"{row.rank}.", *figures, "; ".join(_entry(row, self.rows)))
+    def table() -> Table:
+        found = new_table(*widths, "what it is", right=range(len(widths)))
+        for row in (*shown, *given):
+            cells = figures(row) or [""] * (len(widths) - 1)
+            found.add_row(f"{row.rank}.", *cells, "; ".join(_entry(row, rows)))
         return found
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        """Yield the lines."""
-        del console, options
-        yield self._line(self.widths, "dim")
-        yield from self._entries(self.shown)
-        yield from (Text(line) for line in _rest(self.rows, self.shown))
-        yield from self._entries(self.given)
-
-    def _figures(self, row: Row) -> list[str]:
-        """Return the figures of an entry; none of a kubelet that would not start."""
-        return [CELLS[name](row.part) for name in self.widths if name and row.part.starts]
-
-    def _entries(self, entries: Sequence[Row]) -> Iterator[RenderableType]:
-        for row in entries:
-            rank, figures = f"{row.rank}.".rjust(self.widths[""]), self._figures(row)
-            line = self._line((rank, *figures), "bold" if row.is_given else "")
-            yield line if figures else Text(f"{rank}{' ' * GAP}not started", "bold")
-            yield from (indented(text, "dim", by=_INDENT) for text in _entry(row, self.rows))
-
-    def _line(self, cells: Iterable[str], style: str) -> Text:
-        padded = (cell.rjust(width) for cell, width in zip(cells, self.widths.values(), strict=False))
+    def line(cells: Iterable[str], style: str) -> Text:
+        padded = (cell.rjust(width) for cell, width in zip(cells, widths.values(), strict=False))
         return Text((" " * GAP).join(padded), style)
+
+    def entries(some: Sequence[Row]) -> Iterator[RenderableType]:
+        for row in some:
+            rank, cells = f"{row.rank}.".rjust(widths[""]), figures(row)
+            first = line((rank, *cells), "bold" if row.is_given else "")
+            yield first if cells else Text(f"{rank}{' ' * GAP}not started", "bold")
+            yield from (indented(text, "dim", by=_INDENT) for text in _entry(row, rows))
+
+    def lines(_console: Console, _options: ConsoleOptions) -> Iterator[RenderableType]:
+        yield line(widths, "dim")
+        yield from entries(shown)
+        yield from (Text(text) for text in _rest(rows, shown))
+        yield from entries(given)
+
+    return Listing(table, lines)
 
 
 def _entry(row: Row, rows: Sequence[Row]) -> Iterator[str]:

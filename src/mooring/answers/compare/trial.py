@@ -111,7 +111,7 @@ def _following(before: Kubelet, event: Living, result: EventResult) -> Callable[
         key = settings.topology_policy == SINGLE_NUMA_NODE, id(settings.numa.distances)
         if key not in merges:
             policy = SINGLE_NUMA_NODE if settings.topology_policy == SINGLE_NUMA_NODE else BEST_EFFORT
-            merges[key] = [merge(policy, merge_entries((hints,)), settings.numa).hint for hints in asked]
+            merges[key] = [merge(policy, merge_entries((hints,)), settings.numa) for hints in asked]
         is_needed = settings.topology_policy != BEST_EFFORT
         return [None if is_needed and not hint.preferred else hint for hint in merges[key]]
 

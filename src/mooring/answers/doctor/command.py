@@ -228,7 +228,7 @@ def _starts(read: NodeInputs, files: Mapping[str, str | None], pinned: Collectio
         return False
     release, new_texts = mooring.release.name, not mooring.release.rules.json_texts_of_go_126
     texts = (text for text in files.values() if text is not None)
-    if any(formats.read_pod_file(text, release, json_v2=new_texts).problem for text in texts):
+    if any(isinstance(formats.read_pod_file(text, release, json_v2=new_texts)[1], formats.Unread) for text in texts):
         return False
     try:
         start = starting.start_kubelet(read.machine.info, config, mooring, read.state)

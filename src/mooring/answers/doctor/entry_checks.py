@@ -70,11 +70,11 @@ def _without(text: str | None, hidden: set[str]) -> str | None:
     """Return a file without some members; a file that is no JSON is left as it is."""
     if text is None:
         return None
-    outer = parse_prefix(bytes_of(text), DEPTH)
-    if outer.fault or not isinstance(outer.value, JSONObject):
+    document, fault = parse_prefix(bytes_of(text), DEPTH)
+    if fault is not None or not isinstance(document, JSONObject):
         return text
-    members = [(name, value) for name, value in outer.value.members if name.lower() not in hidden]
-    if len(members) == len(outer.value.members):
+    members = [(name, value) for name, value in document.members if name.lower() not in hidden]
+    if len(members) == len(document.members):
         return text
     try:
         return json_of(JSONObject(members))

@@ -46,7 +46,7 @@ from mooring.engine.kubelet.kubelet import reserved_cpus
 from mooring.explanations.phrases import cpus_text, joined, plural
 from mooring.inputs.machines.isolation import ControlGroup, IsolationFacts, read_isolation
 from mooring.inputs.machines.loader import LIVE
-from mooring.inputs.machines.tree import Tree, open_tree
+from mooring.inputs.machines.tree import open_tree
 
 
 def answer_lint(options: NodeOptions, form: str, to: str) -> int:
@@ -56,7 +56,12 @@ def answer_lint(options: NodeOptions, form: str, to: str) -> int:
         InputError: something cannot be read, or the machine's source has no files of a running machine.
     """
     question = question_of(options)
-    tree = _tree(options.machine or options.node)
+    source = options.machine or options.node
+    try:
+        tree = open_tree("/" if source in ("", LIVE) else source)
+    except InputError as error:
+        remedy = "give a running machine, or a node archive of mooring collect, with --machine or --node"
+        raise InputError("contains no isolation settings", source=source or error.source, remedy=remedy) from None
     plan = make_plan(question)
     warn(plan.findings)
     if isinstance(plan, RefusedPlan):
@@ -71,19 +76,6 @@ def answer_lint(options: NodeOptions, form: str, to: str) -> int:
     document = isolation_document(question.machine.name, assignments, findings)
     print_answer(form, to, document, lint_parts(document))
     return NO if any(finding.severity == "warning" for finding in findings) else YES
-
-
-def _tree(source: str) -> Tree:
-    """Open the files of the machine.
-
-    Raises:
-        InputError: there are none, because the machine is only described.
-    """
-    try:
-        return open_tree("/" if source in ("", LIVE) else source)
-    except InputError as error:
-        remedy = "give a running machine, or a node archive of mooring collect, with --machine or --node"
-        raise InputError("contains no isolation settings", source=source or error.source, remedy=remedy) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +154,7 @@ def lint(facts: IsolationFacts, assignments: Assignments) -> tuple[Finding, ...]
     if not assignments.exclusive:
         message = "No container holds CPUs of its own, so there is nothing to protect."
         found.append(Finding("info", "assignments", message, "MOOR-615"))
-    for rule in (_siblings, _groups, _interrupts, _balance, _system):
+    for rule in (_siblings, _groups, _interrupts, _system):
         found += rule(facts, assignments)
     return tuple(sorted(found, key=lambda finding: finding.severity != "warning"))
 
@@ -193,13 +185,13 @@ def _interrupts(facts: IsolationFacts, assignments: Assignments) -> Iterator[Fin
     owners = assignments.owners
     beginning = [Interrupt(NEW, NEW_NAME, facts.new_interrupts, None)] if facts.new_interrupts else []
     room = InterruptCPUs(assignments.shared | assignments.exclusive | assignments.reserved, assignments.reserved)
-    steps = steer([*facts.interrupts, *beginning], Memory(), owners, room).steps
+    steps = steer([*facts.interrupts, *beginning], Memory(), owners, room)[0]
     hit = []
     for one in (step for step in steps if step.interrupt.number != NEW):
         # Where an interrupt is handled now and is not wanted
         cpus = (one.interrupt.effective or one.interrupt.allowed) & closed_to_others(owners)
-        if one.place is not None and one.place.why is Why.OWN and one.place.cpus is not None:
-            cpus -= one.place.cpus
+        if one.why is Why.OWN and one.place is not None:
+            cpus -= one.place
         hit += [(one.interrupt, cpus)] if cpus else []
     if hit:
         touched = union(cpus for _, cpus in hit)
@@ -228,7 +220,7 @@ def _remedy(steps: tuple[Step, ...], managed: set[int]) -> Iterator[Finding]:
         listed = named([_interrupt_text(one.interrupt) for one in steps if one.interrupt.number in managed])
         message = f"The kernel places {listed} itself; {'it' if len(managed) == 1 else 'they'} cannot be moved."
         yield Finding("info", "proc/irq", message, "MOOR-623")
-    stays = [step for step in steps if step.place is not None and step.place.why is Why.NO_ROOM]
+    stays = [step for step in steps if step.why is Why.NO_ROOM]
     if stays:
         listed = named([_interrupt_text(one.interrupt) for one in stays])
         message = f"Every CPU is exclusive, so nothing can be done about {listed}."
@@ -246,19 +238,14 @@ def _interrupt_text(one: Interrupt) -> str:
     return f"{one.number} ({one.name})" if one.name else str(one.number)
 
 
-def _balance(facts: IsolationFacts, assignments: Assignments) -> Iterator[Finding]:
-    if facts.balance is None or not facts.balance.running:
-        return
-    finding = balance_finding(facts.balance.spared(facts.words), closed_to_others(assignments.owners))
-    if finding is not None:
-        yield finding
-
-
 def _system(facts: IsolationFacts, assignments: Assignments) -> Iterator[Finding]:
-    """Report where services, unbound kernel work and the kernel's own ticks and callbacks run.
+    """Report where the balancing of interrupts, services, unbound kernel work and the kernel's own ticks run.
 
     Services inherit CPUAffinity of systemd; everything else follows from the kernel's command line.
     """
+    if facts.spared is not None:
+        unspared = balance_finding(facts.spared, closed_to_others(assignments.owners))
+        yield from [] if unspared is None else [unspared]
     exclusive, words = assignments.exclusive, facts.words
     if words is not None:
         if facts.services is None:

@@ -11,8 +11,10 @@ Source: kubelet v1.37.1, memorymanager policy_static.go (Start); spec: memory-ma
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from mooring.answers.doctor.answer import DroppedEntryPart, EntryHolder, ProblemPart, problem
 from mooring.answers.doctor.answer import dropped as dropped_entry
@@ -238,25 +240,18 @@ def _block_problems(machine: Nodes, held: Mapping[EntryHolder, tuple[Block, ...]
         places = sorted({place for found in lost.values() for place in found})
         yield problem("MOOR-336", MEMORY_FILE, lost, places=joined(places))
         return
-    overcommitted = _overcommitted(machine, held)
-    if overcommitted:
-        yield problem("MOOR-339", MEMORY_FILE, places=joined(overcommitted))
-
-
-def _overcommitted(machine: Nodes, held: Mapping[EntryHolder, tuple[Block, ...]]) -> list[str]:
-    """Return where blocks of one set of nodes sum up to more than these nodes can give away."""
-    sums: dict[tuple[tuple[int, ...], str], int] = {}
-    for blocks in held.values():
-        for block in blocks:
-            key = (tuple(sorted(set(block.numa))), block.type)
-            sums[key] = sums.get(key, 0) + block.size
-    found = []
+    # Where blocks of one set of nodes sum up to more than these nodes can give away
+    sums: Counter[tuple[tuple[int, ...], str]] = Counter()
+    for block in chain(*held.values()):
+        sums[tuple(sorted(set(block.numa))), block.type] += block.size
+    overcommitted = []
     for (cells, name), amount in sorted(sums.items()):
         allocatable = sum(machine[cell].memory[name].allocatable for cell in cells)
         if cells and amount > allocatable:
             text = sizes(amount, allocatable)
-            found.append(f"{text(amount)} of {name} on {nodes(cells)}, which can assign {text(allocatable)}")
-    return found
+            overcommitted.append(f"{text(amount)} of {name} on {nodes(cells)}, which can assign {text(allocatable)}")
+    if overcommitted:
+        yield problem("MOOR-339", MEMORY_FILE, places=joined(overcommitted))
 
 
 def _sentence(text: str) -> str:

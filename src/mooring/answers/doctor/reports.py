@@ -54,26 +54,26 @@ from mooring.explanations.phrases import cpus_text, joined, plural
 
 def _problem(file: str, text: str, unread: formats.Unread, salvage: Salvage | None) -> ProblemPart:
     """Name what keeps the kubelet from reading the text."""
-    outer = parse_prefix(formats.bytes_of(text), DEPTH)
+    document, fault = parse_prefix(formats.bytes_of(text), DEPTH)
     left = _left(salvage)
-    if outer.fault:
-        before = formats.bytes_of(text)[: outer.fault_at]
-        line, column = before.count(b"\n") + 1, outer.fault_at - before.rfind(b"\n")
+    if fault is not None:
+        before = formats.bytes_of(text)[: fault.at]
+        line, column = before.count(b"\n") + 1, fault.at - before.rfind(b"\n")
         where = f"line {line}, column {column}"
-        what = "The file is empty." if not text else f"The file is not JSON: {outer.fault} ({where})."
+        what = "The file is empty." if not text else f"The file is not JSON: {fault} ({where})."
         return problem("MOOR-301", file, what=what, left=left)
-    document = outer.value
     if not isinstance(document, JSONObject):
         return problem("MOOR-302", file, why=unread.message)
     data, entries = member(document, "data"), member(document, "entries")
     if not data and isinstance(entries, JSONObject) and any(isinstance(value, str) for _, value in entries.members):
         return problem(OLD_FORMAT, file)
-    inner = parse_prefix(data.encode(errors="replace"), DEPTH) if isinstance(data, str) and data else None
-    if inner is not None and inner.fault:
-        return problem("MOOR-301 data", file, fault=inner.fault, left=left)
+    if isinstance(data, str) and data:
+        _, fault = parse_prefix(data.encode(errors="replace"), DEPTH)
+        if fault is not None:
+            return problem("MOOR-301 data", file, fault=str(fault), left=left)
     if unread.cause is None:
         return problem("MOOR-303", file, left=left)
-    if inner is None and isinstance(unread.cause, JSONSyntaxError) and not unread.cause.at:
+    if not data and isinstance(unread.cause, JSONSyntaxError) and not unread.cause.at:
         return problem("MOOR-302 no data", file, left=left)
     reason = str(unread.cause).removeprefix("json: ") if isinstance(unread.cause, TypeFault) else unread.message
     return problem("MOOR-302 member", file, why=reason, left=left)
@@ -94,8 +94,9 @@ def _left(salvage: Salvage | None) -> str:
 
 def _newer(file: str, text: str, salvage: Salvage | None, family: formats.FormatFamily) -> Iterator[ProblemPart]:
     """Report members that a newer kubelet, or an editor, has written."""
-    outer = parse_prefix(formats.bytes_of(text), DEPTH)
-    names = unknown_members(outer.value, MEMBERS) if outer.whole and isinstance(outer.value, JSONObject) else []
+    document, fault = parse_prefix(formats.bytes_of(text), DEPTH)
+    is_whole = fault is None or fault.is_behind
+    names = unknown_members(document, MEMBERS) if is_whole and isinstance(document, JSONObject) else []
     if salvage is not None and salvage.in_data:
         names += unknown_members(salvage.document, DATA_MEMBERS | {field.member for field in family.data.fields})
     if names:
@@ -105,21 +106,21 @@ def _newer(file: str, text: str, salvage: Salvage | None, family: formats.Format
 
 def pod_file_problems(file: str, text: str, release: Release) -> tuple[tuple[str, str], str, tuple[ProblemPart, ...]]:
     """Return format, words of the kubelet and problems of a file of allocated or actuated pods."""
-    found = formats.read_pod_file(text, release.name, json_v2=not release.rules.json_texts_of_go_126)
-    if found.problem:
+    version, found = formats.read_pod_file(text, release.name, json_v2=not release.rules.json_texts_of_go_126)
+    if isinstance(found, formats.Unread):
         words = (
-            f"could not restore state from checkpoint: failed to get pod resource information: {found.problem}, please "
+            f"could not restore state from checkpoint: failed to get pod resource information: {found.message}, please "
             f"drain this node and delete pod resource information checkpoint file {quote(file)} before restarting "
             "Kubelet"
         )
         words = words if file == formats.ALLOCATED_FILE else f"failed to initialize actuated state checkpoint: {words}"
-        one = problem("MOOR-301 pods", file, kubelet=release.tag, problem=found.problem)
-        one.code = "MOOR-303" if found.problem == formats.CORRUPTED else "MOOR-302" if found.version else "MOOR-301"
+        one = problem("MOOR-301 pods", file, kubelet=release.tag, problem=found.message)
+        one.code = "MOOR-303" if found.message == formats.CORRUPTED else "MOOR-302" if version else "MOOR-301"
         return ("pods with their resources", "damaged"), words, (one,)
     problems: tuple[ProblemPart, ...] = ()
-    if found.version not in pod_file_versions(release.name)[1]:
-        problems = (problem("MOOR-307 pods", file, kubelet=release.tag, version=found.version),)
-    held = f"format {found.version}, {plural(len(found.pods), 'pod')}"
+    if version not in pod_file_versions(release.name)[1]:
+        problems = (problem("MOOR-307 pods", file, kubelet=release.tag, version=version),)
+    held = f"format {version}, {plural(len(found), 'pod')}"
     return ("pods with their resources", held), "", problems
 
 
@@ -203,7 +204,7 @@ def cpu_report(settings: Settings, text: str | None, offline: int = 0) -> Report
     """Look at the CPU manager's file; ``offline`` is the mask of the CPUs that the machine has offline."""
     if text is None:
         return Report(CPU_FILE)
-    releases = settings.cpu is not None and settings.cpu.scale_down.is_on
+    releases = settings.cpu is not None and settings.cpu.delays
     rules = state_file_rules(NEWEST.name, pod_level=settings.pod_level.managers)
     json_v2 = not settings.release.rules.json_texts_of_go_126
     family = cpu_family(rules.cpu, releases=releases, json_v2=json_v2)

@@ -14,7 +14,7 @@ from typing import Annotated, Final, TypeAlias
 from msgspec import structs
 
 from mooring.answers.base.plan import AnyPlan, RefusedPlan, start_error
-from mooring.answers.upgrade.differences import Cause, GateDefault, gates_for
+from mooring.answers.upgrade.differences import Cause, gates_for
 from mooring.answers.upgrade.node import KubeletSetup, UpgradedNode, UpgradeSituation, pod_upgrades
 from mooring.documents.plan import Count, DocumentPart, one_of, told
 from mooring.engine.core.bits import list_text
@@ -23,6 +23,7 @@ from mooring.engine.kubelet.kubelet import StateTexts
 from mooring.engine.node.settings import CPU_FILE, MEMORY_FILE
 from mooring.engine.releases.config_fields import CHECKED_FIELDS, CPU_OPTIONS, TOPOLOGY_OPTIONS, unknown_flag
 from mooring.engine.releases.gates import known_gates
+from mooring.engine.releases.rule import ReleaseRule
 from mooring.explanations.phrases import joined, plural
 from mooring.explanations.story import PodVerdict
 
@@ -268,10 +269,11 @@ def _other_settings(new: KubeletSetup, found: Iterable[Cause]) -> Iterator[_Chan
     """Yield configurations in which a gate or option is otherwise by which pods are decided differently."""
     config, seen = new.config, set[str]()
     for factor, _ in found:
-        if isinstance(factor, GateDefault):
-            gates = gates_for(factor.name, config, new.release, value=factor.before)
+        if not isinstance(factor, ReleaseRule):
+            name, before = factor
+            gates = gates_for(name, config, new.release, value=before)
             if gates is not None and seen.isdisjoint(gates):
-                advice = _advice(SET_GATES, sorted(gates), value=factor.before)
+                advice = _advice(SET_GATES, sorted(gates), value=before)
                 yield advice, replace(config, feature_gates={**config.feature_gates, **gates})
                 seen |= gates.keys()
             continue

@@ -371,11 +371,11 @@ def settings_texts(changes: Sequence[differing.SettingChangePart]) -> list[str]:
     gates = [one for one in defaults if one.name.startswith(_GATES)]
     lines = [setting_text(one) for one in changes if one not in gates]
     for words, after in (("on by default", "on"), ("off by default", "off"), ("not known", differing.UNKNOWN)):
-        named = [_gate(one) for one in gates if one.after == after or after in one.after.split()[1:]]
+        named = [
+            one.name.removeprefix(_GATES) + (" (locked)" if one.after.endswith("locked") else "")
+            for one in gates
+            if one.after == after or after in one.after.split()[1:]
+        ]
         if named:
             lines.append(f"Feature gates that are {words} then: {joined(named)}")
     return lines
-
-
-def _gate(change: differing.SettingChangePart) -> str:
-    return change.name.removeprefix(_GATES) + (" (locked)" if change.after.endswith("locked") else "")

@@ -10,7 +10,7 @@ everything else being equal. The example is then asked with fewer and fewer pods
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated, TypeAlias
 
@@ -175,16 +175,9 @@ MOST_TRIALS = 60
 """How often an example is asked with fewer pods; it has more than the fewest on a full node of which it needs most."""
 
 
-@dataclass(frozen=True, slots=True)
-class GateDefault:
-    """A gate that the configuration does not set, and whose default is another one in the new release."""
-
-    name: str
-    before: bool
-    after: bool
-
-
-Factor: TypeAlias = ReleaseRule | GateDefault
+Factor: TypeAlias = ReleaseRule | tuple[str, bool]
+"""A rule; or a gate that the configuration does not set, with its default before, which is another in the new release.
+"""
 
 
 class ExamplePodPart(DocumentPart):
@@ -238,7 +231,7 @@ def _factors(old: KubeletSetup, new: KubeletSetup) -> Iterator[Factor]:
     for name in sorted(MANAGER_GATES - set(new.config.feature_gates)):
         before, after = (gate_value(name, new.config, setup.release) for setup in (old, new))
         if before != after:
-            yield GateDefault(name, before, after)
+            yield name, before
 
 
 def with_factor(setup: KubeletSetup, factor: Factor, like: KubeletSetup) -> KubeletSetup | None:
@@ -247,8 +240,8 @@ def with_factor(setup: KubeletSetup, factor: Factor, like: KubeletSetup) -> Kube
         field = factor.name.replace("-", "_")
         rules = replace(setup.release.rules, **{field: getattr(like.release.rules, field)})
         return replace(setup, release=replace(setup.release, rules=rules))
-    value = gate_value(factor.name, like.config, like.release)
-    gates = gates_for(factor.name, setup.config, setup.release, value=value)
+    name, _ = factor
+    gates = gates_for(name, setup.config, setup.release, value=gate_value(name, like.config, like.release))
     if gates is None:
         return None
     return replace(setup, config=replace(setup.config, feature_gates={**setup.config.feature_gates, **gates}))
@@ -333,13 +326,14 @@ def _part(
     if isinstance(factor, ReleaseRule):
         in_place = before.release.rules, factor.name.replace("-", "_")
         words = (factor.says, factor.instead) if getattr(*in_place) else (factor.instead, factor.says)
-        kind, releases, source = "rule", factor.span, factor.source
+        kind, name, releases, source = "rule", factor.name, factor.span, factor.source
     else:
-        words = ("on by default", "off by default") if factor.before else ("off by default", "on by default")
+        name, is_on = factor
+        words = ("on by default", "off by default") if is_on else ("off by default", "on by default")
         kind, releases, source = "gate", "", "feature gates; spec: releases.md section 2"
     return UpgradeCausePart(
         kind=kind,
-        name=factor.name,
+        name=name,
         before=words[0],
         after=words[1],
         releases=releases,

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Annotated, TypeAlias
 
-from mooring.answers.base.answering import Answer
 from mooring.answers.base.plan import AnyPlan, Question, RefusedPlan, make_plan
 from mooring.answers.base.plan_document import differing, placement_part
 from mooring.documents.plan import Code, DocumentPart, PlacementPart, PodPart, one_of, told
@@ -242,7 +241,12 @@ def pod_upgrades(old: AnyPlan, new: AnyPlan, running: Collection[str]) -> Iterat
     before, different = {answer.pod.uid: answer for answer in old.answers}, differing(old, new)
     for answer in new.answers:
         decision, pod = answer.decision, answer.pod
-        held = _held(old, new, answer, before.get(pod.uid))
+        # By the state files, or as the old kubelet decides about a new pod
+        earlier, held = before.get(pod.uid), _NOWHERE
+        if answer.running:
+            held = placements(new if isinstance(old, RefusedPlan) else old, pod)
+        elif earlier is not None and earlier.admitted:
+            held = earlier.decision.containers, earlier.decision.pod
         placed = (decision.containers, decision.pod) if decision.admitted else _NOWHERE
         same = (dict(placed[0]), placed[1]) == (dict(held[0]), held[1])
         outcome = PodVerdict.ADMITTED if not held[0] else PodVerdict.KEPT if same else PodVerdict.MOVED
@@ -277,15 +281,6 @@ def _part(
         after={name: placement_part(one) for name, one in placed[0].items()},
         pod_after=placement_part(placed[1]),
     )
-
-
-def _held(old: AnyPlan, new: AnyPlan, answer: Answer, earlier: Answer | None) -> _Placed:
-    """Return what a pod has before the upgrade: by the state files, or as the old kubelet decides about a new pod."""
-    if answer.running:
-        return placements(new if isinstance(old, RefusedPlan) else old, answer.pod)
-    if earlier is None or not earlier.admitted:
-        return _NOWHERE
-    return earlier.decision.containers, earlier.decision.pod
 
 
 def placements(plan: AnyPlan, pod: Pod) -> _Placed:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mooring.answers.base.answering import Answer
 from mooring.answers.base.changes.change import PlannedChange, asked_about, sentence
 from mooring.answers.base.changes.nearest import (
     change_parts,
@@ -132,26 +131,25 @@ def differs(one: parts.DifferencePart) -> bool:
 
 
 def _outcomes(plan: AnyPlan) -> dict[str, parts.OutcomePart]:
-    found = {answer.pod.uid: _outcome(plan, answer) for answer in plan.answers}
-    return found | {pod.uid: parts.OutcomePart(UNASKED, "", "", "", {}, None) for pod in plan.unasked}
-
-
-def _outcome(plan: AnyPlan, answer: Answer) -> parts.OutcomePart:
-    decision = answer.decision
-    if not answer.admitted:
-        return parts.OutcomePart(answer.verdict, decision.reason, answer.code, answer.why, {}, None)
-    found = extents(answer.circumstances.settings, answer.decided, answer.pod, decision)
-    containers = {
-        name: _place(
-            placement,
-            sorted(device.id for devices in decision.devices.get(name, {}).values() for device in devices),
-            found.get(name, []),
-        )
-        for name, placement in decision.containers.items()
-    }
-    whole = _place(decision.pod, [], []) if decision.pod.cpus or decision.pod.mems else None
-    state = PodVerdict.LEFT if answer.pod.uid in plan.left else PodVerdict.ADMITTED
-    return parts.OutcomePart(state, "", answer.code, "", containers, whole)
+    found = {pod.uid: parts.OutcomePart(UNASKED, "", "", "", {}, None) for pod in plan.unasked}
+    for answer in plan.answers:
+        uid, decision = answer.pod.uid, answer.decision
+        if not answer.admitted:
+            found[uid] = parts.OutcomePart(answer.verdict, decision.reason, answer.code, answer.why, {}, None)
+            continue
+        lies = extents(answer.circumstances.settings, answer.decided, answer.pod, decision)
+        containers = {
+            name: _place(
+                placement,
+                sorted(device.id for devices in decision.devices.get(name, {}).values() for device in devices),
+                lies.get(name, []),
+            )
+            for name, placement in decision.containers.items()
+        }
+        whole = _place(decision.pod, [], []) if decision.pod.cpus or decision.pod.mems else None
+        state = PodVerdict.LEFT if uid in plan.left else PodVerdict.ADMITTED
+        found[uid] = parts.OutcomePart(state, "", answer.code, "", containers, whole)
+    return found
 
 
 def _place(placement: Placement, devices: list[str], alignment: list[parts.ExtentPart]) -> parts.OutcomePlacePart:

@@ -224,7 +224,7 @@ def offered(
     step = 1 if whole or not room.whole_cores else room.group_size
     amounts = {}
     for one in devices:
-        given = sum(share.cpus for claim in room.claims for share in claim.shares if share.device == one.name)
+        given = sum(mask for claim in room.claims for (device, _), mask in claim.shares.items() if device == one.name)
         both = given.bit_count(), (one.cpus & room.claimable).bit_count()
         amounts[one.name] = max(both) if whole else sum(both)
     if room.last and not whole:

@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError, Message
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import MooringError
 from mooring.engine.core.machineinfo import MachineInfo
-from mooring.engine.extensions.owners import HeldClaim, HeldShare
+from mooring.engine.extensions.owners import HeldClaim
 from mooring.inputs.machines.machineinfo_json import parse_machine_info
 from mooring.service import messages
 from mooring.service.apiserver import Cluster, ClusterError, ClusterOnDemand, asked_json
@@ -246,7 +246,7 @@ class ClaimsClient:
                 one.uid,
                 one.namespace,
                 one.name,
-                tuple(HeldShare(share.request, share.device, CPUSet.parse(share.cpus).mask) for share in one.shares),
+                {(share.device, share.request): CPUSet.parse(share.cpus).mask for share in one.shares},
             )
             for one in found.claims
         )

@@ -26,7 +26,7 @@ from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.errors import MooringError
 from mooring.engine.extensions.owners import HeldClaim
 from mooring.service import messages
-from mooring.service.grpc_socket import CallLimits, Method, Methods, serve_at_once
+from mooring.service.grpc_socket import Method, Methods, serve_at_once
 from mooring.service.http import Page, ProgramMetrics
 from mooring.service.messages import Int32, Int64, Repeated, TypedMessage, at
 
@@ -94,8 +94,9 @@ class DeviceHealth:
             now: seconds that only go forward.
         """
         held: dict[str, int] = {}
-        for share in (share for claim in claims for share in claim.shares):
-            held[share.device] = held.get(share.device, 0) | share.cpus
+        for claim in claims:
+            for (device, _), mask in claim.shares.items():
+                held[device] = held.get(device, 0) | mask
         try:
             online = CPUSet.parse(self._online.read_text(encoding="ascii").strip()).mask
         except (OSError, CPUSetSyntaxError, UnicodeDecodeError):
@@ -194,10 +195,6 @@ class DriverMetrics(ProgramMetrics):
         yield GaugeMetricFamily("mooring_dra_ready", "1 when the driver is ready.", value=float(self._is_ready()))
 
 
-_LIMITS: Final = CallLimits(threads=8, waiting=64, grace=2.0)
-"""The kubelet repeats a call that is refused because too many are under way. Each report of health takes a thread."""
-
-
 class Plugin:
     """Serves both sockets until it is closed."""
 
@@ -246,7 +243,11 @@ class Plugin:
         self._closing.close()
 
     def _served(self, path: str, service: str, methods: Methods) -> Callable[[], object]:
-        return serve_at_once(path, service, methods, self._log, _LIMITS, "check --kubelet-root")
+        # The kubelet repeats a call that is refused because too many are under way. Each report of health takes a
+        # thread.
+        return serve_at_once(
+            path, service, methods, self._log, "check --kubelet-root", threads=8, waiting=64, grace=2.0
+        )
 
     def _notified(self, status: messages.RegistrationStatusMessage) -> messages.RegistrationStatusResponseMessage:
         if status.plugin_registered:

@@ -11,9 +11,10 @@ from typing import TypeVar
 import msgspec
 
 from mooring.cluster.extender.claims import UNDECIDED, ClaimView, asked_node
-from mooring.cluster.extender.deciding import CANNOT_BE_JUDGED, Decider, NodeVerdict, PossibleNode
+from mooring.cluster.extender.deciding import Decider
 from mooring.cluster.extender.options import Weights
 from mooring.cluster.extender.pods import Shapes, seen_pod
+from mooring.cluster.extender.possible_nodes import CANNOT_BE_JUDGED, NodeVerdict, PossibleNode
 from mooring.cluster.extender.view import ClusterView
 from mooring.cluster.extender.wire import (
     Arguments,

@@ -26,8 +26,8 @@ from typing import Any, Protocol
 import msgspec
 
 from mooring.cluster.extender.claims import ClaimView
-from mooring.cluster.extender.deciding import NodeVerdict
 from mooring.cluster.extender.pods import Seen, Shapes, seen_pod
+from mooring.cluster.extender.possible_nodes import NodeVerdict
 from mooring.cluster.extender.view import ClusterView
 from mooring.cluster.extender.wire import BindAnswer, BindArguments
 from mooring.engine.core.errors import InputError

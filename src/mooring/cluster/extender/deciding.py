@@ -1,144 +1,38 @@
 """What the extender says about one node and one pod, with the engine run once for all that is equal.
 
-What a pod that is bound now may meet on a node is one value, shared by all nodes on which it is the same.
+How good the place of a pod is: how near its parts are, what it leaves for others, and how full the node gets. Every
+figure lies between 0 and 1. The placement is the engine's, and so is the word on what is left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TypeVar
-from weakref import WeakValueDictionary
 
 from mooring.cluster.extender.claims import asked_node, wants_exclusive
 from mooring.cluster.extender.options import UnknownNodes
-from mooring.cluster.extender.scores import PlaceQuality, largest_aligned, probe_key, quality_of
+from mooring.cluster.extender.possible_nodes import GOOD, NodeVerdict, PlaceQuality, PossibleNode, View
 from mooring.cluster.extender.wire import sentence
-from mooring.engine.core.pod import Container, Pod
 from mooring.engine.core.topology import Topology
-from mooring.engine.cpumanager.state import CPUState
-from mooring.engine.devicemanager.state import DeviceState
-from mooring.engine.kubelet.admit import Load, Memo, PodShape, added, decide, load_of, view_key
+from mooring.engine.cpumanager.policy import available_cpus
+from mooring.engine.kubelet.admit import Load, Memo, PodShape, decide, view_key
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.start import emptied
-from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node import Node
-from mooring.engine.node.providers import Providers
-from mooring.engine.node.resources import pod_requests
+from mooring.explanations.probes import CPU, MEMORY, place_of, probe_pod
 from mooring.explanations.why import ADMITTED, Prediction, check, predicted
-from mooring.published.possible_kubelets import UNJUDGED, UNKNOWN_FACTS, NodeKnowledge, possible_kubelets
 from mooring.published.restored import NodeKind
 
-TOO_OLD = "the published state of the node is too old"
-_HOLDER = "mooring.others"
-
-
-@dataclass(slots=True, weakref_slot=True, eq=False)
-class View:
-    """What the managers of a node look at for a new pod, without a name of any other."""
-
-    key: bytes
-    kubelet: Kubelet
-
-
-@dataclass(slots=True, weakref_slot=True, eq=False)
-class PossibleNode:
-    """What is known about a node."""
-
-    kind: NodeKind | None
-    """Facts of the node; None when nothing can be said."""
-    views: tuple[View, ...] = ()
-    """One for each way that things can have gone; a pod is admitted when each of them admits it."""
-    load: Load = field(default_factory=Load)
-    trouble: str = ""
-    """Why nothing can be said."""
-    verdicts: dict[bytes, NodeVerdict] = field(default_factory=dict)
-    """Key of a shape -> what was said. A delta gives the node another outlook."""
-    merits: dict[bytes, PlaceQuality | None] = field(default_factory=dict)
-
-
-CANNOT_BE_JUDGED = PossibleNode(None, trouble=UNJUDGED)
-"""Of a node about which the engine cannot be asked."""
-
-
-class PossibleNodes:
-    """Makes outlooks; equal ones are one object."""
-
-    def __init__(self) -> None:
-        """Begin without any."""
-        self._views: WeakValueDictionary[bytes, View] = WeakValueDictionary()
-        self._made: WeakValueDictionary[object, PossibleNode] = WeakValueDictionary()
-
-    def of(self, situation: NodeKnowledge) -> PossibleNode:
-        """Return the outlook on a node."""
-        kubelets, kind = possible_kubelets(situation), situation.kind
-        if isinstance(kubelets, str) or not isinstance(kind, NodeKind):
-            return self.trouble(kubelets if isinstance(kubelets, str) else UNKNOWN_FACTS)
-        views: dict[bytes, View] = {}
-        for kubelet in kubelets:
-            key = situation.steps.of(view_key, kind.digest, kubelet.node)
-            views[key] = self._views.get(key) or self._views.setdefault(key, View(key, anonymous(kubelet)))
-        load = _heaviest(kubelets)
-        made = PossibleNode(kind, tuple(views.values()), load)
-        return self._made.setdefault((kind.digest, tuple(views), load), made)
-
-    def with_sums(self, outlook: PossibleNode, kind: NodeKind, pod: Pod) -> PossibleNode:
-        """Return the outlook on a node of a kind with one more pod that only adds to the sums."""
-        sums = added(dict(outlook.load.used), pod_requests(pod))
-        checked = kind.settings.reservation.capacity
-        used = tuple(sorted((name, amount) for name, amount in sums.items() if name in checked and amount))
-        load = Load(used, outlook.load.pods + 1)
-        made = PossibleNode(kind, outlook.views, load, merits=outlook.merits)
-        return self._made.setdefault((kind.digest, outlook.views, load), made)
-
-    def trouble(self, reason: str) -> PossibleNode:
-        """Return the outlook where nothing can be said."""
-        return self._made.setdefault(reason, PossibleNode(None, trouble=reason))
-
-
-def anonymous(kubelet: Kubelet) -> Kubelet:
-    """Return a kubelet that decides about a new pod as this one does, without what each pod has and without files."""
-    node, providers = kubelet.node, kubelet.node.providers
-    cpu, memory, devices = providers.cpu, providers.memory, providers.devices
-    held = {resource: devices.allocated(resource) for resource in devices.devices}
-    someone = Pod(_HOLDER, _HOLDER, "", (Container(_HOLDER),))
-    slim = Providers(
-        CPUState(cpu.policy, cpu.default, {}, offline=cpu.withheld),
-        MemoryState(memory.policy, memory.nodes, {}),
-        DeviceState(devices.devices, {_HOLDER: {_HOLDER: held}}),
-    )
-    bare = Node(node.settings, slim, active={_HOLDER: someone}, moment=node.moment)
-    return Kubelet(kubelet.info, kubelet.mooring, bare, None, None)
-
-
-def _heaviest(kubelets: Sequence[Kubelet]) -> Load:
-    """Return sums that no course exceeds."""
-    loads = [load_of(one) for one in kubelets]
-    used: dict[str, int] = {}
-    for load in loads:
-        for name, amount in load.used:
-            used[name] = max(used.get(name, 0), amount)
-    return Load(tuple(sorted(used.items())), max(load.pods for load in loads))
-
-
+_LOCAL = 10
+"""A NUMA node's distance to itself."""
+_UNTOLD = 20
+"""Distance between two NUMA nodes where the machine tells none; Linux's own default."""
+_MOST_PROBES = 12
 _MOST_ANSWERS = 20_000
 _MOST_AFTERWARDS = 256
 _MOST_SHAPES = 64
 _Said = TypeVar("_Said")
-
-
-@dataclass(frozen=True, slots=True)
-class NodeVerdict:
-    """The extender's word about one node."""
-
-    reason: str = ""
-    """Why not, in words that are equal for equal causes; empty when the node is good."""
-    hopeless: bool = False
-    """Whether removing pods from the node would change nothing."""
-
-
-GOOD = NodeVerdict()
 
 
 class Decider:
@@ -287,3 +181,93 @@ def _remembered(known: dict[bytes, _Said], shape: PodShape, said: _Said) -> _Sai
         known.clear()
     known[shape.key] = said
     return said
+
+
+def quality_of(
+    after: Kubelet,
+    uid: str,
+    distances: Mapping[int, tuple[int, ...]],
+    largest: Callable[[Kubelet, Topology, int], int] | None = None,
+) -> PlaceQuality:
+    """Judge the place that a pod got.
+
+    Args:
+        after: its node.
+        uid: of the pod.
+        distances: between NUMA nodes.
+        largest: is asked in place of :func:`largest_aligned`.
+    """
+    topology, policy = after.settings.topology, after.settings.cpu
+    alignment = nearness(_touched(after.node, uid), distances)
+    if topology is None or policy is None:
+        return PlaceQuality(alignment)
+    ever = topology.all_cpus & ~policy.reserved
+    available = available_cpus(policy, after.node.cpu)
+    whole = max(((mask & ever).bit_count() for mask in topology.numa.values()), default=0)
+    left = available.bit_count() / ever.bit_count() if ever else 0.0
+    if not whole:
+        return PlaceQuality(alignment)
+    return PlaceQuality(alignment, (largest or largest_aligned)(after, topology, available) / whole, left)
+
+
+def nearness(nodes: Iterable[int], distances: Mapping[int, tuple[int, ...]]) -> float:
+    """Return the local distance by the mean distance between any two of the nodes, each with itself included.
+
+    >>> nearness([0], {}), round(nearness([0, 1], {0: (10, 12), 1: (12, 10)}), 3)
+    (1.0, 0.909)
+    """
+    touched = list(nodes)
+    if len(touched) < 2:
+        return 1.0
+    total = 0
+    for one in touched:
+        row = distances.get(one, ())
+        far = [row[other] if 0 <= other < len(row) else _UNTOLD for other in touched if other != one]
+        total += _LOCAL + sum(far)
+    return _LOCAL * len(touched) ** 2 / total
+
+
+def largest_aligned(kubelet: Kubelet, topology: Topology, available: int) -> int:
+    """Return the CPUs of the largest request that one NUMA node would take alone, as the engine says."""
+    policy = kubelet.settings.cpu
+    step = max(policy.group_size, 1) if policy is not None and policy.rules.whole_cores else 1
+    most = max(((mask & available).bit_count() for mask in topology.numa.values()), default=0)
+    most -= most % step
+    for count in range(most, max(most - _MOST_PROBES * step, 0), -step):
+        result = decide(kubelet, probe_pod(CPU, count, guided=False))
+        place = place_of(result.decision, kubelet.settings.topology) if result.admitted else None
+        if place is not None and len(place.nodes) <= 1:
+            return count
+    return 0
+
+
+def probe_key(kubelet: Kubelet) -> object:
+    """Return what decides about probes for CPUs: of memory they request a byte, which a NUMA node has or has not."""
+    node = kubelet.node
+    tables = {id_: one.memory.get(MEMORY) for id_, one in node.memory.nodes.items()}
+    if node.settings.plugins is not None or any(one and one.allocatable > one.total for one in tables.values()):
+        return view_key("", node)  # amounts that wrap around add up in other ways
+    memory = tuple(
+        (id_, one.assignments > 0, tuple(one.cells), table and (table.free > 0, table.allocatable > 0))
+        for (id_, one), table in zip(node.memory.nodes.items(), tables.values(), strict=True)
+    )
+    return node.cpu.default, memory
+
+
+def _touched(node: Node, uid: str) -> list[int]:
+    """Return the NUMA nodes of a pod's CPUs, memory and devices; a device counts where it is near to no other part."""
+    topology = node.settings.topology
+    cpus = node.cpu.pods.get(uid, 0)
+    for mask in node.cpu.assignments.get(uid, {}).values():
+        cpus |= mask
+    touched = {id_ for id_, mask in topology.numa.items() if mask & cpus} if topology is not None else set()
+    for blocks in node.memory.assignments.get(uid, {}).values():
+        for block in blocks:
+            touched.update(block.numa)
+    devices = node.providers.devices
+    for resources in devices.held.get(uid, {}).values():
+        for resource, ids in resources.items():
+            for device in devices.devices.get(resource, ()):
+                if device.id in ids and device.numa and not touched & set(device.numa):
+                    touched.add(device.numa[0])
+    return sorted(touched)

@@ -16,7 +16,7 @@ from hashlib import blake2b
 import msgspec
 
 from mooring.cluster.extender.claims import ClaimView, Given
-from mooring.cluster.extender.deciding import PossibleNode
+from mooring.cluster.extender.possible_nodes import PossibleNode
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.admit import is_plain
 from mooring.published.objects import NodeState, state_document, state_of

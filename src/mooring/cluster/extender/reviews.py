@@ -21,7 +21,8 @@ import msgspec
 
 from mooring.cluster.extender.answers import Answers
 from mooring.cluster.extender.claims import asked_node
-from mooring.cluster.extender.deciding import Decider, PossibleNode
+from mooring.cluster.extender.deciding import Decider
+from mooring.cluster.extender.possible_nodes import PossibleNode
 from mooring.engine.core.errors import InputError, clean
 from mooring.engine.core.pod import Pod, PodLevelGates
 from mooring.engine.core.quantity import Quantity

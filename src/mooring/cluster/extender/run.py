@@ -1,40 +1,45 @@
-"""The extender as a process: what it follows, where it listens, with which limits, and how it stops."""
+"""The extender put together: what it hears from the API server, where it listens, with which limits, how it stops."""
 
 from __future__ import annotations
 
-import os
-import socket
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
-from typing import Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
-from msgspec.structs import replace
+import msgspec
 
 from mooring.cluster.extender.answers import Answers
 from mooring.cluster.extender.binding import Binder, ClusterPodAPI, PodAPI
 from mooring.cluster.extender.claims import ClaimView
-from mooring.cluster.extender.deciding import Decider, NodeVerdict
-from mooring.cluster.extender.options import ExtenderOptions, load_extender_options
-from mooring.cluster.extender.pods import Shapes
+from mooring.cluster.extender.deciding import Decider
+from mooring.cluster.extender.options import ExtenderOptions
+from mooring.cluster.extender.pods import Seen, Shapes, seen_pod
+from mooring.cluster.extender.possible_nodes import NodeVerdict
 from mooring.cluster.extender.service import NOT_FOLLOWING, NOT_LEADING, NOT_LISTED, ExtenderMetrics, Service
 from mooring.cluster.extender.view import ClusterView
-from mooring.cluster.extender.watches import Report, followers
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.admit import shape_of
-from mooring.published.possible_kubelets import NodeFaults
-from mooring.service.apiserver import Cluster, ClusterError, cluster_of, configuration_of
-from mooring.service.daemon import Heartbeat, settle, short_turns, stop_signals
-from mooring.service.following import Follower
+from mooring.published.facts_document import facts_of
+from mooring.published.naming import names_of
+from mooring.published.objects import FACTS, PATHS, STATE, object_name, state_of
+from mooring.published.possible_kubelets import NodeFaults, unjudged
+from mooring.service.apiserver import Cluster, ClusterError
+from mooring.service.daemon import Heartbeat, settle
+from mooring.service.following import PODS, Follower, ObjectListener, mapping_of
 from mooring.service.http import Application, ConnectionLimits, HTTPServer, TLSFiles, listener_at, tls_context
-from mooring.service.lease import PERIOD, Election, lease_of
-from mooring.service.logs import Traces, open_traces, start_log
-from mooring.service.options import LogLevel
+from mooring.service.lease import PERIOD, Election
+from mooring.service.logs import Traces
 
+Report = Callable[[str, str], object]
+"""Takes what something is about, and what is the matter."""
+_RESOURCE = "apis/resource.k8s.io/v1"
+_CLAIM, _CLASS = "ResourceClaim", "DeviceClass"
+_T = TypeVar("_T")
 _TIDY_PERIOD = 5.0
 """Seconds between two times that what is over is forgotten."""
 _SETTLE_PERIOD = 60.0
@@ -208,88 +213,6 @@ def extender_with(
     return made
 
 
-def run_extender(config: str, kubeconfig: str, advertise: str = "") -> None:
-    """Be the extender until SIGTERM or SIGINT.
-
-    Args:
-        config: its file.
-        kubeconfig: in place of the file's.
-        advertise: name of this replica in the Lease; by default the host's with the port.
-
-    Raises:
-        InputError: it cannot begin.
-        ClusterError: the Lease is lost.
-    """
-    options = load_extender_options(config)
-    options = replace(options, kubeconfig=kubeconfig or options.kubeconfig)
-    configuration = configuration_of(options.kubeconfig or None)
-    log = start_log(options.log_format, LogLevel.INFO, name="mooring.extender")
-
-    def connect() -> Cluster:
-        try:
-            return cluster_of(configuration)
-        except InputError as error:
-            raise ClusterError(str(error)) from None
-
-    cluster_of(configuration).close()  # mistakes in the credentials are reported at once
-    election = None
-    if options.lease.name:
-        lease = lease_of(configuration, options.lease.namespace, options.lease.name)
-        election = Election(lease, advertise or f"{socket.gethostname()}:{options.listen.port}", time.monotonic)
-
-    def report(about: str, problem: str) -> None:
-        log.warning(problem, about=about)
-
-    traces = open_traces("mooring-extender", os.environ, log.warning)
-    extender = extender_with(options, connect, report, election=election, traces=traces)
-    with ExitStack() as opened:
-        if traces is not None:
-            opened.callback(traces.close)
-        if options.health_address is not None:
-            listener = listener_at(options.health_address, "choose another address", field="healthAddress")
-            opened.callback(HTTPServer(listener, extender.service.health, limits_of(options)).close)
-        if options.webhook_address is not None:
-            opened.callback(serve(options, extender.service.webhook, report=report, is_webhook=True).close)
-        server = serve(options, extender.service.app, report=report)
-        opened.callback(extender.stop)
-        with closing(server), short_turns(), stop_signals() as stop:
-            extender.start()
-            log.info("extender started", listen=str(options.listen), tls=bool(options.tls.certificate))
-            if election is None:
-                stop.wait()
-            else:
-                take_part(election, lambda: extender.has_listed and not extender.hang(), stop, report)
-        if election is not None:
-            extender.service.finish_binds()
-            with suppress(ClusterError):
-                election.release()
-    log.info("extender stopped")
-
-
-def take_part(election: Election, stands: Callable[[], bool], stop: threading.Event, report: Report) -> None:
-    """Take the Lease once it is free, and renew it until the process is to end.
-
-    Args:
-        election: of this replica.
-        stands: whether it wants the Lease; where its engine hangs, another one takes over.
-        stop: set when the process is to end.
-        report: receives what is the matter.
-
-    Raises:
-        ClusterError: the Lease is lost: another replica decides by now, or will soon.
-    """
-    led = False
-    while not stop.is_set():
-        try:
-            election.step(stands=stands())
-        except ClusterError as error:
-            report("lease", str(error))
-        if led and not election.leads:
-            raise ClusterError("the lease is lost: another replica goes on, and this one has to start again")
-        led = election.leads
-        stop.wait(PERIOD)
-
-
 _CONNECTIONS: Final = 512
 """A scheduler keeps one for each request that is under way."""
 _IDLE: Final = 100.0
@@ -339,3 +262,134 @@ def limits_of(options: ExtenderOptions) -> ConnectionLimits:
     seconds = options.request_time
     whole = seconds * _BUSY
     return ConnectionLimits(seconds, whole, whole, _IDLE, connections=_CONNECTIONS, head=64 * 1024, grace=_GRACE)
+
+
+# What the extender hears from the API server: facts, states and pods of all nodes.
+
+
+def facts_listener(view: ClusterView, report: Report) -> ObjectListener:
+    """Return what brings facts to the view."""
+
+    def put(content: dict[str, Any]) -> str:
+        name = object_name(content)
+        about = f"{FACTS} {name}"
+        view.put_facts(name, view.faults.guarded(about, lambda: _read(facts_of, content, about, report), unjudged))
+        return name
+
+    # Deleted ones are kept: a state may still be about them, and they never change.
+    return ObjectListener(put, lambda _: None, _outages(FACTS, report), view.keep_facts, every=True)
+
+
+def state_listener(view: ClusterView, report: Report) -> ObjectListener:
+    """Return what brings states to the view."""
+
+    def put(content: dict[str, Any], *, listed: bool = False) -> str:
+        name, text = object_name(content), str((content.get("metadata") or {}).get("resourceVersion"))
+        state = view.faults.guarded(name, lambda: _read(state_of, content, f"{STATE} {name}", report), unjudged)
+        view.put_state(name, int(text) if text.isdecimal() else 0, state, listed=listed)
+        return name
+
+    def drop(content: dict[str, Any]) -> None:
+        view.drop_state(object_name(content))
+
+    failed = _outages(STATE, report)
+    return ObjectListener(put, drop, failed, view.keep_states, partial(put, listed=True), every=True)
+
+
+def claim_listener(claims: ClaimView, view: ClusterView, report: Report) -> ObjectListener:
+    """Return what brings claims to their view, and tells the pods' nodes."""
+
+    def drop(content: dict[str, Any]) -> tuple[str, str]:
+        [key] = names_of([content])
+        claims.drop_claim(*key)
+        return key
+
+    def put(content: dict[str, Any], *, listed: bool = False) -> tuple[str, str]:
+        try:
+            claim = claims.put_claim(content, listed=listed)
+        except InputError as error:
+            key = drop(content)
+            report(f"{_CLAIM} {'/'.join(key)}", str(error))
+            return key
+        view.given(claim.pods)
+        return claim.namespace, claim.name
+
+    failed = _outages(_CLAIM, report)
+    return ObjectListener(put, drop, failed, claims.keep_claims, partial(put, listed=True), every=True)
+
+
+def class_listener(claims: ClaimView, report: Report) -> ObjectListener:
+    """Return what brings DeviceClasses to the view of claims; one that is gone is named by no new claim."""
+
+    def drop(content: dict[str, Any]) -> None:
+        claims.drop_class(object_name(content))
+
+    def put(content: dict[str, Any]) -> None:
+        try:
+            claims.put_class(content)
+        except InputError as error:
+            report(f"{_CLASS} {object_name(content)}", str(error))
+            drop(content)
+
+    return ObjectListener(put, drop, _outages(_CLASS, report), every=True)
+
+
+def pod_listener(view: ClusterView, shapes: Shapes, report: Report) -> ObjectListener:
+    """Return what brings pods to the view, of which only a little is decoded."""
+    read = partial(seen_pod, shapes=shapes)
+
+    def seen(item: msgspec.Raw) -> Seen | str:
+        return view.faults.guarded("pods", lambda: _read(read, item, "pods", report), unjudged)
+
+    def put(item: msgspec.Raw) -> None:
+        found = seen(item)
+        if not isinstance(found, str):
+            view.put_pod(found)
+
+    def drop(item: msgspec.Raw) -> None:
+        [uid] = names_of([mapping_of(item)]).values()
+        view.drop_pod(uid)
+
+    def keep(listed: list[Seen | str]) -> None:
+        view.replace_pods(found for found in listed if not isinstance(found, str))
+
+    return ObjectListener(put, drop, _outages("pods", report), keep, seen, every=True, read=lambda item: item)
+
+
+def _read(read: Callable[[Any], _T], content: object, about: str, report: Report) -> _T | str:
+    try:
+        return read(content)
+    except InputError as error:
+        report(about, str(error))
+        return str(error)
+
+
+def _outages(about: str, report: Report) -> Callable[[ClusterError], object]:
+    return lambda error: report(about, str(error))
+
+
+def followers(
+    connect: Callable[[], Cluster], view: ClusterView, shapes: Shapes, report: Report, claims: ClaimView | None = None
+) -> list[Follower]:
+    """Return the followers of facts, states and pods; facts first, because states are about them.
+
+    Args:
+        connect: opens a way to the API server.
+        view: what is known of nodes and pods.
+        shapes: lets pods share what they have in common.
+        report: receives what is the matter with what.
+        claims: what is known of claims; None where they do not count.
+    """
+    follower = partial(Follower, connect, name="extender")
+    of_claims = []
+    if claims is not None:
+        of_claims = [
+            follower(f"{_RESOURCE}/deviceclasses", class_listener(claims, report)),
+            follower(f"{_RESOURCE}/resourceclaims", claim_listener(claims, view, report)),
+        ]
+    return [
+        *of_claims,
+        follower(PATHS[FACTS], facts_listener(view, report), is_behind=view.misses_facts),
+        follower(PATHS[STATE], state_listener(view, report)),
+        follower(PODS, pod_listener(view, shapes, report)),
+    ]

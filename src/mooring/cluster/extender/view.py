@@ -15,9 +15,9 @@ from functools import partial
 from cachetools import LRUCache
 
 from mooring.cluster.extender.claims import ClaimView
-from mooring.cluster.extender.deciding import TOO_OLD, PossibleNode, PossibleNodes
 from mooring.cluster.extender.known_node import KnownNode, published
 from mooring.cluster.extender.pods import ClusterPods, Seen
+from mooring.cluster.extender.possible_nodes import TOO_OLD, PossibleNode, PossibleNodes
 from mooring.engine.core.pod import Pod
 from mooring.published.objects import FACTS, NodeFacts, NodeState
 from mooring.published.possible_kubelets import UNJUDGED, NodeFaults, NodeKnowledge, Steps, unjudged

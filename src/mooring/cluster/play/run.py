@@ -40,8 +40,8 @@ from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.fleet.cluster import NodeAction, NodeCluster, NodeEvent, NodeTaints
 from mooring.published import observation
 from mooring.published.objects import FACTS, NODE_LABEL, PATHS, STATE, NodeState, state_document, state_of
-from mooring.published.observation import EngineObserver
-from mooring.published.publisher import LOOKING, LiveSource, Publisher
+from mooring.published.observation import EngineObserver, LiveSource
+from mooring.published.publisher import LOOKING, Publisher
 from mooring.service.apiserver import Cluster, ClusterError, ClusterOnDemand, asked
 from mooring.service.daemon import settle
 from mooring.service.following import CACHED, PODS, Follower, ObjectListener, objects_at

@@ -138,48 +138,37 @@ _POD_FILE = GoStruct(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PodFile:
-    """What a kubelet reads in a file of allocated or actuated pods."""
-
-    version: str
-    """``V1`` or ``V2``; empty where it cannot be made out."""
-    pods: frozenset[str] = frozenset()
-    """Uids in the entries of version 1, which version 2 has for a rollback."""
-    problem: str = ""
-    """Why the kubelet does not start on it, in its words."""
-
-
-def read_pod_file(text: str, release: str, *, json_v2: bool = False) -> PodFile:
+def read_pod_file(text: str, release: str, *, json_v2: bool = False) -> tuple[str, frozenset[str] | Unread]:
     """Read such a file as a release does; one that does not know version 2 passes over its members.
 
-    >>> read_pod_file('{"version":"v3","data":"{}","checksum":1}', "1.38").problem
+    Returns:
+        ``V1`` or ``V2``, empty where it cannot be made out; and the uids in the entries of version 1, which version 2
+        has for a rollback, or why the kubelet does not start on the file.
+
+    >>> read_pod_file('{"version":"v3","data":"{}","checksum":1}', "1.38")[1].message
     'unsupported checkpoint version "v3": this kubelet reads legacy (unversioned) and "v2" checkpoints'
     """
     try:
         document = parse(bytes_of(text), json_v2=json_v2)
     except JSONSyntaxError as error:
-        return PodFile("", problem=str(error))
+        return "", Unread(str(error), error)
     members, fault = decode(document, _POD_FILE, fresh(_POD_FILE), json_v2=json_v2)
     if fault is not None:
-        return PodFile("", problem=str(fault))
+        return "", Unread(str(fault), fault)
     version = members["version"]
     if version not in ("", "v2") and "V2" in pod_file_versions(release)[1]:
         known = 'this kubelet reads legacy (unversioned) and "v2" checkpoints'
-        return PodFile("", problem=f"unsupported checkpoint version {quote(version)}: {known}")
+        return "", Unread(f"unsupported checkpoint version {quote(version)}: {known}")
     shown = version.upper() or "V1"
     if data_checksum(members["data"]) != members["checksum"]:
-        return PodFile(shown, problem=CORRUPTED)
+        return shown, Unread(CORRUPTED)
     try:
         data = parse(members["data"].encode(), json_v2=json_v2)
     except JSONSyntaxError as error:
         prefix = "failed to unmarshal V2 checkpoint data: " if version else ""
-        return PodFile(shown, problem=f"{prefix}{error}")
+        return shown, Unread(f"{prefix}{error}", error)
     entries = dict(data.members).get("entries") if isinstance(data, JSONObject) else None
-    return PodFile(shown, frozenset(name for name, _ in entries.members) if isinstance(entries, JSONObject) else _NONE)
-
-
-_NONE = frozenset[str]()
+    return shown, frozenset(name for name, _ in entries.members) if isinstance(entries, JSONObject) else frozenset()
 
 
 def bytes_of(text: str) -> bytes:

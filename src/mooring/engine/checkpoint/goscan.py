@@ -18,6 +18,7 @@ from mooring.lazy import dataclass, field
 
 MAX_DEPTH = 10000
 """Deepest nesting that Go's decoder accepts."""
+_BEHIND = "after top-level value"
 
 
 class JSONSyntaxError(MooringError):
@@ -27,6 +28,11 @@ class JSONSyntaxError(MooringError):
         super().__init__(message)
         self.at = at
         """Offset of the byte that does not fit."""
+
+    @property
+    def is_behind(self) -> bool:
+        """Tell whether a whole value ends before it: the text is JSON with something behind it."""
+        return str(self).endswith(_BEHIND)
 
 
 @dataclass(slots=True)
@@ -91,24 +97,7 @@ def parse(data: bytes, *, json_v2: bool = False) -> JSONValue:
     return _Scanner(data, json_v2=json_v2).document()
 
 
-@dataclass(frozen=True, slots=True)
-class Prefix:
-    """What can be read of a text that may be cut off or damaged."""
-
-    value: JSONValue
-    """The value before the fault; what was open there is closed. None when there is none."""
-
-    fault: str
-    """Go's complaint; empty for a whole JSON text."""
-
-    whole: bool
-    """The value ends before the fault: the text is JSON, or JSON with something behind it."""
-
-    fault_at: int = 0
-    """Offset of the byte at which the fault is."""
-
-
-def parse_prefix(data: bytes, depth: int) -> Prefix:
+def parse_prefix(data: bytes, depth: int) -> tuple[JSONValue, JSONSyntaxError | None]:
     """Read as much of a JSON text as is beyond doubt.
 
     A value that a fault follows at once is left out, because the fault may have ended it early; where the text ends
@@ -118,8 +107,12 @@ def parse_prefix(data: bytes, depth: int) -> Prefix:
         data: the text.
         depth: how many levels of unfinished containers are kept; what is unfinished further inside is left out.
 
-    >>> parse_prefix(b'{"a": {"b": "1-3", "c": "4-', depth=2).value
-    JSONObject(members=[('a', JSONObject(members=[('b', '1-3')]))])
+    Returns:
+        The value before the first fault, in which what was open there is closed, None when there is no value; and the
+        fault, None for a text that is JSON.
+
+    >>> parse_prefix(b'{"a": {"b": "1-3", "c": "4-', depth=2)
+    (JSONObject(members=[('a', JSONObject(members=[('b', '1-3')]))]), JSONSyntaxError('unexpected end of JSON input'))
     """
     return _Scanner(data).prefix(depth)
 
@@ -141,7 +134,7 @@ class _Scanner:
         value = self._value()
         rest = _NO_SPACE.search(self._buffer, self._at)
         if rest:
-            raise self._fault(rest.start(), "after top-level value")
+            raise self._fault(rest.start(), _BEHIND)
         return value
 
     def _value(self) -> JSONValue:
@@ -150,7 +143,7 @@ class _Scanner:
             value = self._begin() if value is _FOLLOWS else self._put(value)
         return value
 
-    def prefix(self, depth: int) -> Prefix:
+    def prefix(self, depth: int) -> tuple[JSONValue, JSONSyntaxError | None]:
         """Read up to the first fault."""
         try:
             value = self._value()
@@ -172,12 +165,9 @@ class _Scanner:
                         around.members.append((keys.pop(), container))
                     else:
                         around.append(container)
-            return Prefix(self._open[0] if self._open else None, str(error), whole=False, fault_at=error.at)
+            return self._open[0] if self._open else None, error
         rest = _NO_SPACE.search(self._buffer, self._at)
-        if rest is None:
-            return Prefix(value, "", whole=True)
-        fault = self._fault(rest.start(), "after top-level value")
-        return Prefix(value, str(fault), whole=True, fault_at=fault.at)
+        return value, None if rest is None else self._fault(rest.start(), _BEHIND)
 
     def _begin(self) -> JSONValue:
         """Read a scalar or an empty container; or open a container and stand before its first value."""

@@ -76,10 +76,10 @@ def salvaged(text: str, family: FormatFamily, *, intact: bool = False) -> Salvag
 
 
 def _copies(raw: bytes, family: FormatFamily) -> Iterator[Salvage]:
-    outer = parse_prefix(raw, DEPTH)
-    document = outer.value
+    document, fault = parse_prefix(raw, DEPTH)
+    is_whole = fault is None or fault.is_behind
     data, checksum = "", 0
-    if not outer.whole:
+    if not is_whole:
         # The text is no JSON. Inside of ``data`` every quote is escaped.
         text, number = _DATA.search(raw), _DATA_CHECKSUM.search(raw)
         data, checksum = unquote(text[1]) if text else "", int(number[1]) if number else 0
@@ -87,18 +87,18 @@ def _copies(raw: bytes, family: FormatFamily) -> Iterator[Salvage]:
         value, _ = family.decode(document, family.newest)
         data, checksum = value["data"], value["dataChecksum"]
     if data:
-        inner = parse_prefix(data.encode(), DEPTH)
-        if isinstance(inner.value, JSONObject) and inner.value.members:
-            trusted = inner.whole and not inner.fault and data_checksum(data) == checksum
-            yield Salvage(inner.value, in_data=True, trusted=trusted, whole=inner.whole)
+        inner, fault = parse_prefix(data.encode(), DEPTH)
+        if isinstance(inner, JSONObject) and inner.members:
+            trusted = fault is None and data_checksum(data) == checksum
+            yield Salvage(inner, in_data=True, trusted=trusted, whole=fault is None or fault.is_behind)
     # Pieces count where there is more than the newest format's ``data`` and checksums.
     if isinstance(document, JSONObject) and (
-        outer.whole or any(name.lower() in _OF_STATE for name, _ in document.members)
+        is_whole or any(name.lower() in _OF_STATE for name, _ in document.members)
     ):
         older = read_older(document, family)
         # A checksum 0, which any text can have, proves nothing.
         trusted = not isinstance(older, Unread) and older[0]["checksum"] != 0
-        yield Salvage(document, in_data=False, trusted=trusted, whole=outer.whole)
+        yield Salvage(document, in_data=False, trusted=trusted, whole=is_whole)
 
 
 def member(document: JSONObject, name: str) -> JSONValue:

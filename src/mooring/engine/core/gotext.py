@@ -55,8 +55,10 @@ def uint64(number: int) -> int:
 def quote(text: str) -> str:
     r"""Return ``text`` as Go's ``%q`` prints it.
 
-    >>> print(quote('a"b'))
-    "a\"b"
+    >>> print(quote('a"b\\c'), quote("\a\b\f\n\r\t\v"), quote("\x00\x1f\x7f"), quote("ä€😀"))
+    "a\"b\\c" "\a\b\f\n\r\t\v" "\x00\x1f\x7f" "ä€😀"
+    >>> print(quote("\u00a0\u200b\ufeff"), quote("\U000e0001"))
+    "\u00a0\u200b\ufeff" "\U000e0001"
     """
     out = []
     for char in text:
@@ -123,8 +125,10 @@ def parse_bool(text: str) -> bool:
 def duration_text(nanoseconds: int) -> str:
     """Return a duration as Go prints it.
 
-    >>> [duration_text(n) for n in (100_000_000, 90_000_000_000, 1500, 0)]
-    ['100ms', '1m30s', '1.5µs', '0s']
+    >>> [duration_text(n) for n in (0, 1, 1_100, 2_200_000, 100_000_000, 999_999_999, 3_300_000_000, -1_500_000_000)]
+    ['0s', '1ns', '1.1µs', '2.2ms', '100ms', '999.999999ms', '3.3s', '-1.5s']
+    >>> [duration_text(n * 10**6) for n in (60_000, 245_000, 18_367_001, 3_600_000)], duration_text(480 * 10**9 + 1)
+    (['1m0s', '4m5s', '5h6m7.001s', '1h0m0s'], '8m0.000000001s')
     """
     if nanoseconds < 0:
         return "-" + duration_text(-nanoseconds)

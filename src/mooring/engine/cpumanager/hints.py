@@ -27,7 +27,6 @@ from mooring.engine.topologymanager.wide import (
     Demand,
     Family,
     ResourceHints,
-    SocketRule,
     as_ids,
     over_subsets,
 )
@@ -71,17 +70,17 @@ def generate_hints(
             if held & reusable:
                 required |= 1 << node
         smallest = _smallest_size(tuple([(held & ~absent).bit_count() for held in topology.numa.values()]), need)
-        rule = None
+        span, sockets = 0, tuple[int, ...]()
         if align_by_socket:
-            of_sockets = [sum(1 << node for node, _ in nodes) for nodes in topology.nodes_of_socket.values()]
-            rule = SocketRule(tuple(of_sockets), _socket_span(topology, smallest))
+            sockets = tuple(sum(1 << node for node, _ in nodes) for nodes in topology.nodes_of_socket.values())
+            span = _socket_span(topology, smallest)
         demand = Demand(need - reusable.bit_count(), tuple(weights))
-        family = Family(universe, (demand,), smallest, required=required, sockets=rule)
+        family = Family(universe, (demand,), smallest, required=required, sockets=sockets, span=span)
         return family if family.describes(universe) else IMPOSSIBLE
     cpus = tuple(topology.numa.values())
     base = sum(1 << position for position, mask in enumerate(cpus) if mask & reusable) if reusable else 0
     smallest = _smallest_size(tuple([(mask & ~absent).bit_count() for mask in cpus]), need)
-    span, sockets = 0, tuple[int, ...]()
+    span, sockets = 0, ()
     if align_by_socket:
         # For each socket the mask of the positions of the nodes that have CPUs on it
         sockets = tuple(

@@ -64,50 +64,13 @@ _RULES_OF_1_37 = frozenset({"average-sizes", "claim-loop", "group-loop", "saved-
 6). They give a CPU to two containers, miscount uneven cores or never return."""
 
 
-@dataclass(frozen=True, slots=True)
-class CPUOptions:
-    """The options that are switched on."""
-
-    on: frozenset[str] = frozenset()
-    scale_delay: int = 0
-    """Nanoseconds for which a container keeps CPUs that a resize takes from it."""
-
-    @property
-    def full_pcpus_only(self) -> bool:
-        """Exclusive CPUs come in whole cores; other requests are refused."""
-        return FULL_PCPUS_ONLY in self.on
-
-    @property
-    def strict_reservation(self) -> bool:
-        """Reserved CPUs are not part of the shared pool either."""
-        return STRICT_RESERVATION in self.on
-
-    @property
-    def align_by_socket(self) -> bool:
-        """A socket is as good as a NUMA node where both cannot be had."""
-        return ALIGN_BY_SOCKET in self.on
-
-    def take_rules(self, fixed_defects: frozenset[str], older: ReleaseRules = NEWEST_RULES) -> TakeRules:
-        """Return what the taking algorithms need to know."""
-        return TakeRules(
-            spread=DISTRIBUTE_CORES in self.on,
-            distribute=DISTRIBUTE_NUMA in self.on,
-            whole_cores=self.full_pcpus_only,
-            align_by_socket=self.align_by_socket,
-            uncore=UNCORE in self.on,
-            fixed_defects=fixed_defects
-            | {name for name in _RULES_OF_1_37 if not getattr(older, name.replace("-", "_"))},
-            older=older,
-        )
-
-
 def parse_options(
     options: Mapping[str, str],
     gates: FeatureGates,
     extensions: Collection[str] = (),
     groups: Mapping[str, str] = OPTION_GROUPS,
-) -> CPUOptions | Fault:
-    """Return the options, or what the kubelet finds wrong with them.
+) -> tuple[frozenset[str], int] | Fault:
+    """Return the options that are on and scale-delay-time in nanoseconds, or what the kubelet finds wrong with them.
 
     The kubelet walks a map and so reports any of several bad options; sorted order is used here. An option given as
     false still has to be known and its group enabled.
@@ -146,7 +109,7 @@ def parse_options(
         if first in on and second in on:
             text = f"static policy options {first} and {second} can not be used at the same time"
             return Fault(text, Cause.OPTIONS_EXCLUDE, FIELD, (first, second))
-    return CPUOptions(frozenset(on), delay)
+    return frozenset(on), delay
 
 
 def _delay(text: str, gates: FeatureGates) -> int | str:
@@ -163,13 +126,13 @@ def _delay(text: str, gates: FeatureGates) -> int | str:
 
 
 def check_against_machine(
-    options: CPUOptions, topology: Topology, topology_policy: str, fixed_defects: frozenset[str]
+    on: Collection[str], topology: Topology, topology_policy: str, fixed_defects: frozenset[str]
 ) -> Fault | None:
     """Return why align-by-socket cannot work here; None when it can.
 
     Defect hint-typo: the first text is misspelt in v1.37.1.
     """
-    if not options.align_by_socket:
+    if ALIGN_BY_SOCKET not in on:
         return None
     if topology_policy == SINGLE_NUMA_NODE:
         manager = "Topology manager" if "hint-typo" in fixed_defects else "Topolgy manager"
@@ -190,14 +153,29 @@ class TakeRules:
     distribute: bool = False
     """distribute-cpus-across-numa."""
     whole_cores: bool = False
-    """full-pcpus-only: distribution hands out whole cores."""
+    """full-pcpus-only: exclusive CPUs come in whole cores, and distribution hands out whole cores."""
     align_by_socket: bool = False
+    """A socket is as good as a NUMA node where both cannot be had."""
     uncore: bool = False
     """prefer-align-cpus-by-uncorecache."""
     fixed_defects: frozenset[str] = frozenset()
     """Defects of v1.37.1 that are not to be reproduced (spec: README.md section 5)."""
     older: ReleaseRules = NEWEST_RULES
     """Rules of an older release that decide in place of those of the newest."""
+
+    @staticmethod
+    def of(on: Collection[str], fixed_defects: frozenset[str], older: ReleaseRules = NEWEST_RULES) -> TakeRules:
+        """Return the rules of the options that are on."""
+        return TakeRules(
+            spread=DISTRIBUTE_CORES in on,
+            distribute=DISTRIBUTE_NUMA in on,
+            whole_cores=FULL_PCPUS_ONLY in on,
+            align_by_socket=ALIGN_BY_SOCKET in on,
+            uncore=UNCORE in on,
+            fixed_defects=fixed_defects
+            | {name for name in _RULES_OF_1_37 if not getattr(older, name.replace("-", "_"))},
+            older=older,
+        )
 
     def mended(self) -> TakeRules:
         """Return the rules for what no kubelet of these releases chooses, so that there is nothing to be equal to."""

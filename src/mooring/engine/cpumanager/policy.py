@@ -41,17 +41,6 @@ from mooring.lazy import dataclass, field
 STATIC = "static"
 
 
-@dataclass(frozen=True, slots=True)
-class ScaleDown:
-    """Which delays there are before CPUs of a scale-down go back (extension scale-down-delay, KEP-6122)."""
-
-    is_on: bool = False
-    node_delay: int = 0
-    """The option scale-delay-time, in nanoseconds."""
-    of_pods: bool = False
-    """Whether pods may bring a delay of their own (gate InPlacePodVerticalScalingExclusiveCPUsScaleDownDelay)."""
-
-
 class Chooser(Protocol):
     """Takes part in the choice of CPUs; a pure value, like everything that decides."""
 
@@ -88,7 +77,12 @@ class StaticPolicy:
     gates: PodLevelGates = field(default_factory=PodLevelGates)
     resizes: bool = False
     """Whether exclusive CPUs change with a resize (extension exclusive-resize with its gate, KEP-5554)."""
-    scale_down: ScaleDown = field(default_factory=ScaleDown)
+    delays: bool = False
+    """Whether CPUs of a scale-down go back with a delay (extension scale-down-delay, KEP-6122)."""
+    node_delay: int = 0
+    """The option scale-delay-time, in nanoseconds."""
+    delays_of_pods: bool = False
+    """Whether pods may bring a delay of their own (gate InPlacePodVerticalScalingExclusiveCPUsScaleDownDelay)."""
     chooser: Chooser | None = None
     """What takes part in the choice of CPUs (extension plugins); None for the kubelet's rules alone."""
 

@@ -19,7 +19,6 @@ from mooring.engine.core.topology import Topology
 from mooring.engine.cpumanager.facts import DistributionChosen, SharePicked
 from mooring.engine.cpumanager.options import TakeRules
 from mooring.engine.cpumanager.packed import NO_CORE_SIZE, Accumulator, Element, refused_outright, take_packed
-from mooring.lazy import dataclass
 
 
 def take_distributed(
@@ -86,27 +85,23 @@ def take_distributed(
     return take_packed(topology, available, need, rules, uncore=False, kept=kept, observer=observer)
 
 
-@dataclass(frozen=True, slots=True)
-class _Verdict:
-    """What is worth knowing of a subset of nodes that can serve the request."""
-
-    balance: int
-    """Population standard deviation of the CPUs left per node, in thousandths, rounded."""
-    candidates: tuple[int, ...]
-    """Indices, within the subset, of the nodes that could take one more group."""
-    remainder: tuple[int, ...]
-    """Indices, within ``candidates``, of those that take the rest; empty when nothing remains."""
+_Verdict: TypeAlias = tuple[int, tuple[int, ...]]
+"""What is worth knowing of a subset of nodes that can serve the request: the population standard deviation of the CPUs
+left per node, in thousandths, rounded; and the indices, within the subset, of the nodes that take one more group each,
+round robin, empty when nothing remains."""
 
 
 class _Judge:
     """Judges subsets of one size by the free CPUs of their nodes; equal tuples of counts are judged once."""
 
-    def __init__(self, free: list[int], need: int, size: int, group: int, *, align: bool, fixed: bool) -> None:
+    def __init__(
+        self, free: list[int], need: int, size: int, group: int, *, align: bool, fixed_defects: frozenset[str]
+    ) -> None:
         self._need = need
         self._size = size
         self._group = group
         self._align = align
-        self._fixed = fixed
+        self._fixed_defects = fixed_defects
         self._squares = sum(count * count for count in free)
         self._known: dict[tuple[int, ...], _Verdict | Endless | None] = {}
         """By the counts alone: the holders are the same for all subsets of a walk."""
@@ -156,19 +151,17 @@ class _Judge:
         if rest < 0:
             return None
         squares = self._squares - sum(count * count for count in counts) + sum(count * count for count in after)
-        candidates = tuple(index for index, count in enumerate(after) if count >= group)
-        if rest == 0:
-            return _Verdict(self.balance(squares), candidates, ())
-        return self._with_remainder(candidates, [after[index] for index in candidates], rest, squares)
+        return (self.balance(squares), ()) if rest == 0 else self._with_remainder(after, rest, squares)
 
-    def _with_remainder(
-        self, candidates: tuple[int, ...], after: list[int], rest: int, squares: int
-    ) -> _Verdict | Endless | None:
-        best: _Verdict | None = None
+    def _with_remainder(self, after: list[int], rest: int, squares: int) -> _Verdict | Endless | None:
+        candidates = [index for index, count in enumerate(after) if count >= self._group]
+        rooms = [after[index] for index in candidates]
+        found: tuple[int, ...] = ()
+        best: int | None = None
         judged: dict[tuple[int, ...], int | None] = {}
         for size in range(len(candidates), 0, -1):
             for chosen in combinations(range(len(candidates)), size):
-                left = tuple([after[index] for index in chosen])
+                left = tuple([rooms[index] for index in chosen])
                 if left not in judged:
                     gain = self._handed_out(left, rest)
                     if isinstance(gain, Endless):
@@ -178,9 +171,16 @@ class _Judge:
                 if gain is None:
                     continue
                 balance = self.balance(squares + gain)
-                if best is None or balance < best.balance:
-                    best = _Verdict(balance, candidates, chosen)
-        return best
+                if best is None or balance < best:
+                    best, found = balance, chosen
+        if best is None:
+            return None
+        if "saved-combo" not in self._fixed_defects:
+            # The set is overwritten as the subset itself is, by a walk that is never stopped early: it ends with the
+            # largest set of the size.
+            last = tuple(range(len(candidates) - len(found), len(candidates)))
+            found = _claimed_positions(found, last, len(candidates))
+        return best, tuple([candidates[index] for index in found])
 
     def _handed_out(self, left: tuple[int, ...], rest: int) -> int | Endless | None:
         """Hand out ``rest`` round robin, a group at a time; return by how much the sum of squares changes.
@@ -193,7 +193,7 @@ class _Judge:
         if sum(left) < rest:
             return None
         if sum(count // group for count in left) * group < rest:
-            return None if self._fixed else Endless("group-loop")
+            return None if "group-loop" in self._fixed_defects else Endless("group-loop")
         rounds, extra = divmod(rest // group, len(left))
         if min(left) >= (rounds + 1) * group:
             final = [count - (rounds + (index < extra)) * group for index, count in enumerate(left)]
@@ -245,25 +245,27 @@ class _Distribution:
         align = rules.align_by_socket and not rules.older.distribute_ignores_sockets
         free = [self.room(mask) for _, mask in nodes]
         held = [(mask & self.kept).bit_count() for _, mask in nodes]
-        judge = _Judge(free, self.total, size, self.group, align=align, fixed="group-loop" in rules.fixed_defects)
+        judge = _Judge(free, self.total, size, self.group, align=align, fixed_defects=rules.fixed_defects)
         # Every node with kept CPUs takes part; they stand at the beginning of the list.
         first = sum(1 for count in held if count)
-        best: _Verdict | None = None
+        holders, held_by_them = tuple(range(first)), tuple(held[:first])
+        best: int | None = None
+        best_takers: tuple[int, ...] = ()
         best_positions: tuple[int, ...] = ()
         best_in_socket = False
         last_visited: tuple[int, ...] = ()
         for others in combinations(range(first, len(nodes)), size - first):
-            positions = (*range(first), *others)
-            last_visited = positions
+            positions = last_visited = (*holders, *others)
             # The kubelet looks whether it can stop at the beginning of the next visit only.
-            if best is not None and best.balance == 0 and (best_in_socket or not align):
+            if best == 0 and (best_in_socket or not align):
                 break
-            verdict = judge.verdict(tuple([free[position] for position in positions]), tuple(held[:first]))
+            verdict = judge.verdict(tuple([free[position] for position in positions]), held_by_them)
             if verdict is None:
                 continue
             if isinstance(verdict, Endless):
                 return verdict
-            better = best is None or verdict.balance < best.balance
+            balance, takers = verdict
+            better = best is None or balance < best
             in_socket = False
             if align:
                 cpus = NO_CPUS
@@ -273,19 +275,14 @@ class _Distribution:
                 if in_socket != best_in_socket:
                     better = in_socket
             if better:
-                best, best_positions, best_in_socket = verdict, positions, in_socket
+                best, best_takers, best_positions, best_in_socket = balance, takers, positions, in_socket
         if best is None:
             return None
-        candidates = tuple(best_positions[index] for index in best.candidates)
-        positions, remainder = best_positions, best.remainder
+        used = best_positions
         if "saved-combo" not in rules.fixed_defects:
-            positions = _claimed_positions(positions, last_visited, len(nodes))
-            # The remainder set was remembered by its own walk over the candidates of the subset *as found*, and is
-            # overwritten in the same way: its walk is never stopped early, so it ends with the largest subset of its
-            # size.
-            last = tuple(range(len(candidates) - len(remainder), len(candidates)))
-            remainder = _claimed_positions(remainder, last, len(candidates)) if remainder else ()
-        return positions, tuple(candidates[index] for index in remainder), best_positions
+            used = _claimed_positions(best_positions, last_visited, len(nodes))
+        # Those that take the rest are nodes of the subset *as found*.
+        return used, tuple(best_positions[index] for index in best_takers), best_positions
 
     def claim(self, nodes: list[Element], combo: _Combo) -> CPUMask | AllocationError | Endless:
         """Take the shares of the chosen nodes, then hand out the rest group by group."""

@@ -97,13 +97,14 @@ class CPUsBroken:
     """A set has offline CPUs without a replacement."""
 
     pod: str
+    """Uid; of a claim its owner (:mod:`mooring.engine.extensions.owners`)."""
     container: str
     """Empty for the partition of a whole pod (KEP-5526)."""
     cpus: CPUMask
     """The set as it is recorded; it stays the owner's."""
     lost: CPUMask
-    why: str
-    """Why there is no replacement."""
+    why: str = ""
+    """Why there is no replacement, where that was asked."""
 
 
 @dataclass(frozen=True, slots=True)

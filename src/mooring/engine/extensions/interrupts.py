@@ -98,15 +98,6 @@ class InterruptCPUs:
     """Kept for the system: the first choice for interrupts that would have no CPU left."""
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """Where an interrupt belongs."""
-
-    cpus: CPUSet | None
-    """Never empty; None where it is left as it is."""
-    why: Why
-
-
 def wish_of(annotations: Mapping[str, str]) -> Wish | None:
     """Return what a pod wants; None for a word that is no wish, which counts as :attr:`Wish.AVOID`.
 
@@ -119,8 +110,8 @@ def wish_of(annotations: Mapping[str, str]) -> Wish | None:
 
 def place(
     original: CPUSet, owners: Iterable[Owner], room: InterruptCPUs, *, device: str = "", managed: bool = False
-) -> Target:
-    """Return where an interrupt belongs.
+) -> tuple[CPUSet | None, Why]:
+    """Return where an interrupt belongs, and why; None where it is left as it is, else the set is never empty.
 
     What it may use at first counts, less the CPUs of pods that avoid interrupts. Where nothing is left of that, it goes
     to the reserved CPUs, or to all without an owner. An interrupt is never left without a CPU that is online: where
@@ -134,27 +125,27 @@ def place(
         managed: whether the kernel refuses to move it.
 
     >>> room = InterruptCPUs(CPUSet.parse("0-7"), CPUSet.parse("0"))
-    >>> place(CPUSet.parse("0-7"), [Owner("web", CPUSet.parse("2-3"))], room).cpus
+    >>> place(CPUSet.parse("0-7"), [Owner("web", CPUSet.parse("2-3"))], room)[0]
     CPUSet('0-1,4-7')
-    >>> place(CPUSet.parse("2"), [Owner("web", CPUSet.parse("2-3"))], room).cpus
+    >>> place(CPUSet.parse("2"), [Owner("web", CPUSet.parse("2-3"))], room)[0]
     CPUSet('0')
     """
     if managed:
-        return Target(None, Why.MANAGED)
+        return None, Why.MANAGED
     owners = tuple(owners)
     own = union(one.cpus for one in owners if device and one.wish is Wish.OWN and device in one.devices) & room.online
     if own:
-        return Target(own, Why.OWN)
+        return own, Why.OWN
     closed = closed_to_others(owners)
     if not original & closed:
-        return Target(original, Why.ORIGINAL)
+        return original, Why.ORIGINAL
     unowned = room.online - union(one.cpus for one in owners)
     left = original - closed
     if left & unowned:
-        return Target(left, Why.KEPT_AWAY)
+        return left, Why.KEPT_AWAY
     # A CPU of a pod that does not mind is no place to gather what others do not want.
     rest = unowned & room.reserved or unowned
-    return Target(rest, Why.KEPT_AWAY) if rest else Target(None, Why.NO_ROOM)
+    return (rest, Why.KEPT_AWAY) if rest else (None, Why.NO_ROOM)
 
 
 def closed_to_others(owners: Iterable[Owner]) -> CPUSet:
@@ -273,32 +264,23 @@ class Step:
 
     interrupt: Interrupt
     original: CPUSet
-    place: Target | None
+    place: CPUSet | None = None
+    """Where it belongs; None where it is left as it is."""
+    why: Why | None = None
     """None where another program has moved it."""
 
     @property
     def write(self) -> CPUSet | None:
         """What is to be written; None when it is there already, or is to be left alone."""
-        wanted = self.place.cpus if self.place is not None else None
-        return None if wanted == self.interrupt.allowed else wanted
+        return None if self.place == self.interrupt.allowed else self.place
 
 
-@dataclass(frozen=True, slots=True)
-class Steering:
-    """What one look comes to."""
+def steer(
+    found: Iterable[Interrupt], memory: Memory, owners: Iterable[Owner], room: InterruptCPUs
+) -> tuple[tuple[Step, ...], Memory]:
+    """Return what brings every interrupt to where it belongs; without owners that is where it was.
 
-    steps: tuple[Step, ...]
-    memory: Memory
-    """To be kept before the first write."""
-
-    @property
-    def writes(self) -> tuple[Step, ...]:
-        """The steps that write something."""
-        return tuple(step for step in self.steps if step.write is not None)
-
-
-def steer(found: Iterable[Interrupt], memory: Memory, owners: Iterable[Owner], room: InterruptCPUs) -> Steering:
-    """Return what is to be written so that every interrupt is where it belongs; without owners that is where it was.
+    The memory is to be kept before the first write.
 
     Args:
         found: all interrupts as they are now, and under :data:`NEW` where new ones begin.
@@ -316,17 +298,16 @@ def steer(found: Iterable[Interrupt], memory: Memory, owners: Iterable[Owner], r
         original = _original(one, memory, beginning)
         if original is None:
             alone[one.number] = one.name
-            steps.append(Step(one, one.allowed, None))
+            steps.append(Step(one, one.allowed))
             continue
-        wanted = place(original, owners, room, device=one.device, managed=one.managed)
-        step = Step(one, original, wanted)
+        step = Step(one, original, *place(original, owners, room, device=one.device, managed=one.managed))
         steps.append(step)
         if step.write is not None:
             # Killed between journal and kernel, the agent finds either of the two.
             kept[one.number] = Kept(one.name, original, (one.allowed, step.write))
         elif one.allowed != original or _looks_new(kept, one.number, original):
             kept[one.number] = Kept(one.name, original, (one.allowed,))
-    return Steering(tuple(steps), Memory(kept, alone))
+    return tuple(steps), Memory(kept, alone)
 
 
 def written(memory: Memory, shown: Mapping[int, CPUSet]) -> Memory:

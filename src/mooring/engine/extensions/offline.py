@@ -26,39 +26,9 @@ from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.policy import StaticPolicy, available_cpus
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.extensions.choosing import taken_around, usable_cpus
+from mooring.engine.extensions.facts import CPUsBroken
 from mooring.engine.extensions.owners import OwnerKind, state_owner
-from mooring.lazy import dataclass, replace
-
-
-@dataclass(frozen=True, slots=True)
-class BrokenSet:
-    """A set with CPUs that are offline, or that a change took from it, and what replaces them."""
-
-    pod: str
-    """Uid; of a claim its owner (:mod:`mooring.engine.extensions.owners`)."""
-    container: str
-    """Empty for the partition of a whole pod (KEP-5526)."""
-    cpus: CPUMask
-    """The whole set, as it is recorded, or was before anything stood in."""
-    lost: CPUMask
-    """Those of it that it cannot use: with whole cores a change takes the rest of their cores, too."""
-    replaced_by: CPUMask = NO_CPUS
-    """After a change, the replacement CPUs; none when the set stays broken."""
-    why: str = ""
-    """After a change, why there is no replacement."""
-
-
-@dataclass(frozen=True, slots=True)
-class DisplacedSet:
-    """A set with replacement CPUs for others that the owner lost."""
-
-    pod: str
-    container: str
-    """Empty for the partition of a whole pod (KEP-5526)."""
-    cpus: CPUMask
-    """The set now."""
-    original: CPUMask
-    """What it is again when all CPUs are back."""
+from mooring.lazy import replace
 
 
 def sets_of(state: CPUState, pod: str) -> dict[str, CPUMask]:
@@ -81,36 +51,36 @@ def owners_of(state: CPUState) -> list[str]:
     return sorted({*state.pods, *state.assignments})
 
 
-def broken_sets(state: CPUState) -> tuple[BrokenSet, ...]:
+def broken_sets(state: CPUState) -> tuple[CPUsBroken, ...]:
     """Return the sets with offline CPUs.
 
     >>> state = CPUState("static", 0b0001, {"a": {"main": 0b0110}}, offline=0b0100)
     >>> broken_sets(state)
-    (BrokenSet(pod='a', container='main', cpus=6, lost=4, replaced_by=0, why=''),)
+    (CPUsBroken(pod='a', container='main', cpus=6, lost=4, why=''),)
     """
     if not state.offline:
         return ()
     return tuple(
-        BrokenSet(pod, container, cpus, cpus & state.offline)
+        CPUsBroken(pod, container, cpus, cpus & state.offline)
         for pod in owners_of(state)
         for container, cpus in sets_of(state, pod).items()
         if cpus & state.offline
     )
 
 
-def displaced_sets(state: CPUState) -> tuple[DisplacedSet, ...]:
-    """Return the sets with replacement CPUs for lost ones.
+def displaced_sets(state: CPUState) -> dict[tuple[str, str], CPUMask]:
+    """Return the sets with replacement CPUs, by owner and container, as they are again when all CPUs are back.
 
     >>> state = CPUState("static", 0b0101, {"a": {"main": 0b1010}}, offline=0b0100, displaced={"a": {2: 3}})
     >>> displaced_sets(state)
-    (DisplacedSet(pod='a', container='main', cpus=10, original=6),)
+    {('a', 'main'): 6}
     """
-    return tuple(
-        DisplacedSet(pod, container, cpus, original)
+    return {
+        (pod, container): original
         for pod in sorted(state.displaced)
         for container, cpus in sets_of(state, pod).items()
         if (original := exchanged(cpus, backwards(state.displaced[pod]))) != cpus
-    )
+    }
 
 
 def exchanged(cpus: CPUMask, pairs: Mapping[int, int]) -> CPUMask:

@@ -13,7 +13,7 @@ file alone says everything about it.
 
 >>> state = CPUState("static", 0b1, {"claim:1-2": {"shop/cpus/numa0/fast": 0b110}})
 >>> claims_of(state)["1-2"].shares
-(HeldShare(request='fast', device='numa0', cpus=6),)
+{('numa0', 'fast'): 6}
 
 Hidden threads: CPUs that nothing runs on because they share a core with a container's CPUs.
 
@@ -139,17 +139,6 @@ def parts_of(entry: str) -> tuple[str, str, str, str]:
     return (parts[0], parts[1], parts[2], parts[3]) if len(parts) == 4 else ("", "", "", entry)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class HeldShare:
-    """What one request of a claim has of one device."""
-
-    request: str
-    """Name of the request; with ``firstAvailable`` also that of the choice, after a slash."""
-    device: str
-    cpus: CPUMask
-    """Mask."""
-
-
 @dataclass(frozen=True, slots=True)
 class HeldClaim:
     """A claim that has CPUs."""
@@ -157,13 +146,14 @@ class HeldClaim:
     uid: str
     namespace: str
     name: str
-    shares: tuple[HeldShare, ...]
-    """In the order of device and request, whatever wrote them."""
+    shares: Mapping[tuple[str, str], CPUMask]
+    """What each request has of each device, by device and request, and in their order; with ``firstAvailable`` the
+    name of a request is also that of the choice, after a slash."""
 
     @property
     def cpus(self) -> CPUMask:
         """Mask of all its CPUs."""
-        return CPUMask(reduce(or_, (share.cpus for share in self.shares), 0))
+        return CPUMask(reduce(or_, self.shares.values(), 0))
 
 
 def claims_of(state: CPUState) -> dict[str, HeldClaim]:
@@ -182,11 +172,11 @@ def claim_of(state: CPUState, uid: str) -> HeldClaim | None:
 
 
 def _claim(uid: str, entries: Mapping[str, CPUMask]) -> HeldClaim:
-    shares = []
+    shares: dict[tuple[str, str], CPUMask] = {}
     for entry in sorted(entries, key=parts_of):
         namespace, name, device, request = parts_of(entry)
-        shares.append(HeldShare(request, device, entries[entry]))
-    return HeldClaim(uid, namespace, name, tuple(shares))
+        shares[device, request] = shares.get((device, request), NO_CPUS) | entries[entry]
+    return HeldClaim(uid, namespace, name, shares)
 
 
 def hidden_of(state: CPUState, pod: str, container: str) -> CPUMask:

@@ -52,11 +52,11 @@ def taken_over(
     keeps, else the node's. That the pod's own wins is this project's decision; no document of the proposal knows both.
     """
     current = state.assignments[pod.uid][container]
-    of_node, grace = policy.scale_down, pod.scale_down_grace
-    is_own = of_node.of_pods and grace is not None
-    delay = (grace or 0) * SECOND if is_own else of_node.node_delay
+    grace = pod.scale_down_grace
+    is_own = policy.delays_of_pods and grace is not None
+    delay = (grace or 0) * SECOND if is_own else policy.node_delay
     report_dropped(state, pod.uid, container, observer)
-    if cpus.bit_count() >= current.bit_count() or not delay or not of_node.is_on:
+    if cpus.bit_count() >= current.bit_count() or not delay or not policy.delays:
         return _moved(state, pod.uid, container, cpus, observer)
     pre = PreAssignment(cpus, now.plus(delay), is_written=is_own)
     if observer is not None:
@@ -117,7 +117,7 @@ def continued(
     reconciliation.
     """
     pre = state.pre_assignments.get(pod.uid, {}).get(container)
-    if pre is None or not policy.scale_down.is_on or pre.apply_at.boot != now.boot:
+    if pre is None or not policy.delays or pre.apply_at.boot != now.boot:
         return None
     if need == state.assignments[pod.uid][container].bit_count():
         report_dropped(state, pod.uid, container, observer)
@@ -164,7 +164,7 @@ def resumed_resize(
         return state
     # Whether a delay of the pod's own is pending on a node that knows such delays no longer
     pre = state.pre_assignments.get(pod.uid, {}).get(container.name)
-    if pre is not None and pre.is_written and policy.scale_down.is_on and not policy.scale_down.of_pods:
+    if pre is not None and pre.is_written and policy.delays and not policy.delays_of_pods:
         missing = EXTENSION_GATES[SCALE_DOWN_DELAY][0]
         return AllocationError(f"Pod requires node features that are not available: {missing}", UNSUPPORTED)
     going_on = continued(policy, state, pod, container.name, change.need, now, observer)

@@ -188,7 +188,7 @@ def _load_cpu(settings: Settings, files: StateTexts) -> CPUState | StartRefusal 
         policy=settings.config.cpu_manager_policy,
         pod_level=settings.gates["PodLevelResourceManagers"],
         baselines=settings.gates["InPlacePodVerticalScalingExclusiveCPUs"],
-        releases=settings.cpu is not None and settings.cpu.scale_down.is_on,
+        releases=settings.cpu is not None and settings.cpu.delays,
         release=settings.release.name,
         containers=files.containers,
         json_v2=not settings.release.rules.json_texts_of_go_126,

@@ -73,7 +73,11 @@ def calculate_hints(
     if len(ids) > MOST_LISTED:
         return _family(nodes, ids, requests, leftover)
     tables = [[account(nodes, node, resource) for node in ids] for resource in requests]
-    reusing = frozenset(_reusing(ids, leftover) if leftover.amounts else ())
+    # The node sets for which memory of ended init containers counts
+    reusing = frozenset(leftover.amounts)
+    if reusing and leftover.assignments is not None:
+        sets = as_ids(list(range(1, 1 << len(ids))), ids)
+        reusing = frozenset(mask for mask in sets if any(not own & ~mask for own in leftover.amounts))
     return _listed(
         ids,
         tuple([tuple([table.free for table in row]) for row in tables]),
@@ -197,14 +201,6 @@ def _weights(
     nodes: Mapping[int, NUMANodeState], width: int, resource: str, amount: Callable[[MemoryTable], int]
 ) -> tuple[int, ...]:
     return tuple(amount(account(nodes, node, resource)) if node in nodes else 0 for node in range(width))
-
-
-def _reusing(ids: tuple[int, ...], leftover: Leftover) -> Iterable[NUMAMask]:
-    """Return the node sets for which memory of ended init containers counts."""
-    if leftover.assignments is None:
-        return leftover.amounts
-    sets = as_ids(list(range(1, 1 << len(ids))), ids)
-    return [mask for mask in sets if any(not own & ~mask for own in leftover.amounts)]
 
 
 def _serves(nodes: Mapping[int, NUMANodeState], mask: NUMAMask, requests: Requests, leftover: Leftover) -> bool:

@@ -20,7 +20,7 @@ from collections.abc import Collection, Mapping
 from mooring.engine.core.config import ReservedMemory
 from mooring.engine.core.decision import Cause, Fault
 from mooring.engine.core.gotext import UINT64_MAX, quote, uint64
-from mooring.engine.core.machineinfo import MachineInfo, NUMANode
+from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.pod import (
     Container,
     ContainerKind,
@@ -144,22 +144,19 @@ def hugepages_type(page_size_kib: int) -> str:
 
 def default_machine_state(info: MachineInfo, reserved: ReservedTable) -> dict[int, NUMANodeState]:
     """Return the account of every NUMA node of the description, CPU-less ones too."""
-    return {
-        node.node_id: _default_node(node, reserved) for node in sorted(info.topology, key=lambda node: node.node_id)
-    }
-
-
-def _default_node(node: NUMANode, reserved: ReservedTable) -> NUMANodeState:
-    kept = reserved.get(node.node_id, {})
-    tables: dict[str, MemoryTable] = {}
-    huge = 0
-    for pool in node.hugepages:
-        total = uint64(pool.num_pages * pool.page_size * 1024)
-        huge = uint64(huge + total)
-        resource = hugepages_type(pool.page_size)
-        tables[resource] = _table(total, kept.get(resource, 0), 0)
-    tables[MEMORY] = _table(node.memory, kept.get(MEMORY, 0), huge)
-    return NUMANodeState(0, tables, (node.node_id,))
+    nodes: dict[int, NUMANodeState] = {}
+    for node in sorted(info.topology, key=lambda node: node.node_id):
+        kept = reserved.get(node.node_id, {})
+        tables: dict[str, MemoryTable] = {}
+        huge = 0
+        for pool in node.hugepages:
+            total = uint64(pool.num_pages * pool.page_size * 1024)
+            huge = uint64(huge + total)
+            resource = hugepages_type(pool.page_size)
+            tables[resource] = _table(total, kept.get(resource, 0), 0)
+        tables[MEMORY] = _table(node.memory, kept.get(MEMORY, 0), huge)
+        nodes[node.node_id] = NUMANodeState(0, tables, (node.node_id,))
+    return nodes
 
 
 def _table(total: int, kept: int, huge: int) -> MemoryTable:

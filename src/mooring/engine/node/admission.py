@@ -30,7 +30,7 @@ from mooring.engine.node.providers import (
 )
 from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.hints import Hint
-from mooring.engine.topologymanager.merge import NONE, merge
+from mooring.engine.topologymanager.merge import NONE, is_admitted, merge
 from mooring.engine.topologymanager.wide import AnyHints, ResourceHints, merge_entries
 from mooring.lazy import dataclass, field, lazily, replace
 
@@ -218,11 +218,11 @@ class Admission:
             if has_score:
                 self.scored[name] = asked
                 if observer is not None:
-                    observer(facts.HintScored(self.pod.uid, name, asked.merged(merged.hint)))
+                    observer(facts.HintScored(self.pod.uid, name, asked.merged(merged)))
             if settings.plugins is not None:
                 merged = with_plugins(settings.plugins, asked, merged, self.pod, name, observer)
-        if merged.admitted:
-            return merged.hint
+        if is_admitted(policy, merged):
+            return merged
         message = AFFINITY_MESSAGE
         if self._is_managed:
             message = POD_SCOPE_MESSAGE if container is None else CONTAINER_SCOPE_MESSAGE

@@ -71,9 +71,9 @@ def claim(node: Node, asked: Claim, observer: Observer | None = None) -> tuple[N
     held = claim_of(node.cpu, asked.uid)
     if held is not None:
         wanted = {(share.device, share.request): share for share in asked.shares}
-        given = {(share.device, share.request): share.cpus for share in held.shares}
-        if wanted.keys() == given.keys() and all(
-            cpus.bit_count() == wanted[key].count and not cpus & ~wanted[key].within for key, cpus in given.items()
+        if wanted.keys() == held.shares.keys() and all(
+            cpus.bit_count() == wanted[key].count and not cpus & ~wanted[key].within
+            for key, cpus in held.shares.items()
         ):
             return node, None
         text = f"the claim has CPUs {list_text(held.cpus)} by another allocation and has to release them first"

@@ -30,9 +30,9 @@ from mooring.engine.memorymanager.policy import is_memory
 from mooring.engine.node.providers import Providers
 from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.hints import Hint, Hints
-from mooring.engine.topologymanager.merge import BEST_EFFORT, SINGLE_NUMA_NODE, Merged, merge
+from mooring.engine.topologymanager.merge import BEST_EFFORT, SINGLE_NUMA_NODE, is_admitted, merge
 from mooring.engine.topologymanager.wide import Family, ResourceHints, merge_entries
-from mooring.lazy import dataclass, field, lazily, replace
+from mooring.lazy import dataclass, field, lazily
 
 with lazily():
     import mooring.engine.plugins.facts as plugin_facts
@@ -230,8 +230,8 @@ PROVIDER = "plugins"
 
 
 def with_plugins(
-    plugins: PluginHost, asked: HintsAsked, merged: Merged, pod: Pod, container: str, observer: Observer | None
-) -> Merged:
+    plugins: PluginHost, asked: HintsAsked, merged: Hint, pod: Pod, container: str, observer: Observer | None
+) -> Hint:
     """Return the answer that plugins make of what the hints come to without them.
 
     Args:
@@ -245,36 +245,36 @@ def with_plugins(
     if plugins.takes_part(PluginPlacement.HINT_PROVIDER):
         again = _with_hints(plugins, asked, merged, _wanted(plugins, asked, pod, container), observer)
         if again is not merged and observer is not None:
-            names, before, after = ", ".join(plugins.names(PluginPlacement.HINT_PROVIDER)), merged.hint, again.hint
-            observer(plugin_facts.PluginChoseAffinity(pod.uid, container, names, before.mask, after.mask))
+            names = ", ".join(plugins.names(PluginPlacement.HINT_PROVIDER))
+            observer(plugin_facts.PluginChoseAffinity(pod.uid, container, names, merged.mask, again.mask))
         merged = again
     if asked.policy == BEST_EFFORT and plugins.has_point("choose_affinity"):
         alone = _cpus_alone(asked, merged)
-        found = None if alone is None else plugins.affinity(pod, container, asked.policy, merged.hint, alone, observer)
+        found = None if alone is None else plugins.affinity(pod, container, asked.policy, merged, alone, observer)
         if found is not None:
             name, hint = found
             if observer is not None:
-                observer(plugin_facts.PluginChoseAffinity(pod.uid, container, name, merged.hint.mask, hint.mask))
+                observer(plugin_facts.PluginChoseAffinity(pod.uid, container, name, merged.mask, hint.mask))
             # The nodes are the CPU manager's, and it does not learn that others prefer them too.
-            merged = replace(merged, hint=Hint(hint.mask, preferred=False))
+            merged = Hint(hint.mask, preferred=False)
     return merged
 
 
 def _with_hints(
-    plugins: PluginHost, asked: HintsAsked, merged: Merged, wanted: CPUsWanted | None, observer: Observer | None
-) -> Merged:
+    plugins: PluginHost, asked: HintsAsked, merged: Hint, wanted: CPUsWanted | None, observer: Observer | None
+) -> Hint:
     """Merge once more, with the hints of plugins; what comes out counts when it is as good as before."""
-    if wanted is None or merged.hint.mask is None:
+    if wanted is None or merged.mask is None:
         return merged
     nodes = plugins.hinted(asked.providers.cpu, wanted, observer)
-    if not nodes or nodes == merged.hint.mask:
+    if not nodes or nodes == merged.mask:
         return merged
     own: ResourceHints = {PROVIDER: Hints(preferred=(nodes,))}
     again = merge(asked.policy, merge_entries((*asked.given, own)), asked.settings.numa)
-    after = again.hint.mask
-    if not again.admitted or again.hint.preferred != merged.hint.preferred or after is None:
+    after = again.mask
+    if not is_admitted(asked.policy, again) or again.preferred != merged.preferred or after is None:
         return merged
-    return again if after.bit_count() == merged.hint.mask.bit_count() else merged
+    return again if after.bit_count() == merged.mask.bit_count() else merged
 
 
 def _wanted(plugins: PluginHost, asked: HintsAsked, pod: Pod, container: str) -> CPUsWanted | None:
@@ -296,13 +296,13 @@ def _wanted(plugins: PluginHost, asked: HintsAsked, pod: Pod, container: str) ->
     return wanted
 
 
-def _cpus_alone(asked: HintsAsked, merged: Merged) -> Hint | None:
+def _cpus_alone(asked: HintsAsked, merged: Hint) -> Hint | None:
     """Return the CPU manager's own preferred hint where the merge of all is not preferred and could be that."""
     _, cpus, memory = asked.given
-    if merged.hint.preferred or not cpus:
+    if merged.preferred or not cpus:
         return None
-    alone = merge(BEST_EFFORT, merge_entries((cpus,)), asked.settings.numa).hint
-    if not alone.preferred or alone.mask is None or alone.mask == merged.hint.mask:
+    alone = merge(BEST_EFFORT, merge_entries((cpus,)), asked.settings.numa)
+    if not alone.preferred or alone.mask is None or alone.mask == merged.mask:
         return None
     return alone if _memory_can_follow(memory, alone.mask) else None
 

@@ -13,7 +13,7 @@ What people should know about CPUs that are offline (extension cpu-hotplug).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask, list_text
 from mooring.engine.core.config import CPU_HOTPLUG
@@ -25,8 +25,6 @@ from mooring.engine.cpumanager.policy import StaticPolicy
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.extensions.facts import CPUsBroken, CPUsCameOnline, CPUsReplaced, CPUsRestored, CPUsWentOffline
 from mooring.engine.extensions.offline import (
-    BrokenSet,
-    DisplacedSet,
     broken_sets,
     displaced_sets,
     effective_pool,
@@ -44,26 +42,14 @@ from mooring.lazy import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
-class RestoredSet:
-    """A set that is whole again."""
-
-    pod: str
-    container: str
-    cpus: int
-    """Mask of what it has now: all of its own."""
-    before: int
-    """Mask of what it had, stand-ins included; the same set when nothing stood in."""
-
-
-@dataclass(frozen=True, slots=True)
 class CPUsChanged:
-    """What one change of the machine's CPUs led to. CPU sets are masks."""
+    """What one change of the machine's CPUs led to."""
 
     offline: int
-    """All CPUs that are offline now."""
-    broken: tuple[BrokenSet, ...] = ()
-    """Sets that the change broke, or that got stand-ins by it."""
-    restored: tuple[RestoredSet, ...] = ()
+    """Mask of all CPUs that are offline now."""
+    broken: tuple[CPUsBroken | CPUsReplaced, ...] = ()
+    """Sets that the change broke, or that got other CPUs by it."""
+    restored: tuple[CPUsRestored, ...] = ()
 
 
 def went_offline(node: Node, cpus: int, observer: Observer | None = None) -> tuple[Node, CPUsChanged]:
@@ -188,34 +174,32 @@ def _changed(node: Node, offline: int, observer: Observer | None) -> tuple[Node,
     policy = node.settings.cpu
     if policy is None:
         return node, _nothing(node)
-    node, back = _restored(node, before, observer)
-    node, lost = _replaced(node, policy, before, observer)
-    return node, CPUsChanged(offline, tuple(lost), tuple(back))
-
-
-def _restored(node: Node, before: CPUState, observer: Observer | None) -> tuple[Node, list[RestoredSet]]:
-    """Give back what owners lost."""
+    # Give back what owners lost
     for owner in sorted(node.cpu.displaced):
         state, pairs = restored(node.cpu, owner)
         if pairs:
             node = _moved(node, state, owner, pairs)
-    after, found = node.cpu, []
+    back = tuple(_restored(before, node.cpu))
+    node, lost = _replaced(node, policy, before)
+    if observer is not None:
+        for fact in (*back, *lost):
+            observer(fact)
+    return node, CPUsChanged(offline, tuple(lost), back)
+
+
+def _restored(before: CPUState, after: CPUState) -> Iterator[CPUsRestored]:
+    """Yield the sets that are whole again."""
     for owner in owners_of(after):
         had = sets_of(before, owner)
         for container, cpus in sets_of(after, owner).items():
             was = had[container]
             if not cpus & after.offline and (was != cpus or was & before.offline):
-                found.append(RestoredSet(owner, container, cpus, was))
-                if observer is not None:
-                    observer(CPUsRestored(owner, container, was, cpus, after.held, after))
-    return node, found
+                yield CPUsRestored(owner, container, was, cpus, after.held, after)
 
 
-def _replaced(
-    node: Node, policy: StaticPolicy, before: CPUState, observer: Observer | None
-) -> tuple[Node, list[BrokenSet]]:
+def _replaced(node: Node, policy: StaticPolicy, before: CPUState) -> tuple[Node, list[CPUsBroken | CPUsReplaced]]:
     """Replace the CPUs that owners lost."""
-    found = []
+    found: list[CPUsBroken | CPUsReplaced] = []
     rule = node.settings.replace_offline
     if node.settings.plugins is not None:
         policy = replace(policy, chooser=node.settings.plugins.among(node.active))
@@ -227,19 +211,13 @@ def _replaced(
             node = _moved(node, state, owner, pairs)
         for container, cpus in sets_of(node.cpu, owner).items():
             was = had[container]
+            lost = was & node.cpu.offline
             if cpus != was:
-                found.append(BrokenSet(owner, container, was, was & ~cpus, cpus & ~was))
-                if observer is not None:
-                    observer(CPUsReplaced(owner, container, was, cpus, nodes[container], node.cpu.held, node.cpu))
-            elif was & node.cpu.offline and (
-                was & node.cpu.offline & ~before.offline or was != sets_of(before, owner)[container]
-            ):
+                found.append(CPUsReplaced(owner, container, was, cpus, nodes[container], node.cpu.held, node.cpu))
+            elif lost and (lost & ~before.offline or was != sets_of(before, owner)[container]):
                 # Newly broken, or with some of its CPUs back and others not. What is inside a partition is refused with
                 # it.
-                why = refused.get(container, refused.get("", ""))
-                found.append(BrokenSet(owner, container, was, was & node.cpu.offline, why=why))
-                if observer is not None:
-                    observer(CPUsBroken(owner, container, was, was & node.cpu.offline, why))
+                found.append(CPUsBroken(owner, container, was, lost, refused.get(container, refused.get("", ""))))
     return node, found
 
 
@@ -263,12 +241,13 @@ def hotplug_findings(node: Node) -> list[Finding]:
         message = f"has CPUs {list_text(one.cpus)}, of which {_offline(one.lost)}: it runs on the others meanwhile"
         if one.lost == one.cpus:
             message = f"{_offline(one.cpus)}, which is all that it has: it runs in the shared pool meanwhile"
-        findings.append(Finding("warning", _name(node, one), message, "MOOR-521"))
-    for moved in displaced_sets(node.cpu):
-        lost, stand_ins = moved.original & ~moved.cpus, moved.cpus & ~moved.original
+        findings.append(Finding("warning", _name(node, one.pod, one.container), message, "MOOR-521"))
+    for (owner, container), original in displaced_sets(node.cpu).items():
+        cpus = sets_of(node.cpu, owner)[container]
+        lost = original & ~cpus
         back = "it is" if lost.bit_count() == 1 else "all are"
-        message = f"lost {_cpus(lost)}: replaced by {_cpus(stand_ins)} until {back} back online"
-        findings.append(Finding("info", _name(node, moved), message, "MOOR-522"))
+        message = f"lost {_cpus(lost)}: replaced by {_cpus(cpus & ~original)} until {back} back online"
+        findings.append(Finding("info", _name(node, owner, container), message, "MOOR-522"))
     policy = node.settings.cpu
     reserved = node.settings.reservation.cpus.mask if policy is None else policy.reserved
     gone = reserved & node.cpu.offline
@@ -290,7 +269,7 @@ def _cpus(mask: int) -> str:
     return f"CPU{'s' if mask.bit_count() > 1 else ''} {list_text(mask)}"
 
 
-def _name(node: Node, one: BrokenSet | DisplacedSet) -> str:
+def _name(node: Node, owner: str, container: str) -> str:
     """Return how findings name the owner of a set."""
-    pod = node.active.get(one.pod)
-    return state_owner(one.pod, one.container).label(f"{pod.namespace}/{pod.name}" if pod is not None else "")
+    pod = node.active.get(owner)
+    return state_owner(owner, container).label(f"{pod.namespace}/{pod.name}" if pod is not None else "")

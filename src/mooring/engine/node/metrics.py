@@ -77,7 +77,7 @@ class Metrics:
             cpu: the CPU manager's state after its start.
         """
         registered = [metric for metric in METRICS if metric.is_registered(settings.gates)]
-        if settings.cpu is not None and settings.cpu.scale_down.is_on:
+        if settings.cpu is not None and settings.cpu.delays:
             registered += SCALE_DOWN_METRICS
         single = [metric for metric in registered if not metric.labels]
         values = {_series(metric): 0 for metric in single if metric.type is not MetricType.HISTOGRAM}

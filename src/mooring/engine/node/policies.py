@@ -17,9 +17,15 @@ from mooring.engine.core.machineinfo import CPUFacts, MachineInfo
 from mooring.engine.core.pod import PodLevelGates, StatusSizes
 from mooring.engine.core.release import EXTENSION_GATES, FeatureGates, Release, ReleaseRules
 from mooring.engine.core.topology import Topology
-from mooring.engine.cpumanager.options import EXCLUSIVE_RESIZE_GATE, check_against_machine, parse_options
+from mooring.engine.cpumanager.options import (
+    EXCLUSIVE_RESIZE_GATE,
+    STRICT_RESERVATION,
+    TakeRules,
+    check_against_machine,
+    parse_options,
+)
 from mooring.engine.cpumanager.options import FIELD as CPU_OPTIONS
-from mooring.engine.cpumanager.policy import STATIC, CPUsChosen, CPUsWanted, ScaleDown, StaticPolicy
+from mooring.engine.cpumanager.policy import STATIC, CPUsChosen, CPUsWanted, StaticPolicy
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.cpumanager.take import take
 from mooring.engine.memorymanager.policy import STATIC as MEMORY_STATIC
@@ -68,12 +74,13 @@ def numa_info(config: KubeletConfig, info: MachineInfo, gates: FeatureGates, rel
     )
     if isinstance(options, Fault):
         return options
-    if options.prefer_closest and any(node.distances is None for node in info.topology):
+    prefer_closest, max_allowable = options
+    if prefer_closest and any(node.distances is None for node in info.topology):
         text = "cannot discover NUMA topology: error getting NUMA distances from cadvisor"
         return Fault(text, Cause.NO_DISTANCES, TOPOLOGY_OPTIONS, (PREFER_CLOSEST,))
-    if len(ids) > options.max_allowable:
-        text = f"unsupported on machines with more than {options.max_allowable} NUMA Nodes"
-        return Fault(text, Cause.TOO_MANY_NODES, TOPOLOGY_OPTIONS, (MAX_ALLOWABLE,), (str(options.max_allowable),))
+    if len(ids) > max_allowable:
+        text = f"unsupported on machines with more than {max_allowable} NUMA Nodes"
+        return Fault(text, Cause.TOO_MANY_NODES, TOPOLOGY_OPTIONS, (MAX_ALLOWABLE,), (str(max_allowable),))
     if policy not in POLICIES:
         return Fault(f"unknown policy: {quote(policy)}", field="topologyManagerPolicy")
     if config.topology_manager_scope not in SCOPES:
@@ -82,7 +89,7 @@ def numa_info(config: KubeletConfig, info: MachineInfo, gates: FeatureGates, rel
         # The kubelet ignores this error and crashes at the first pod.
         return Fault(f"bit number must be in range 0-{HIGHEST_NODE}")
     distances: Mapping[int, tuple[int, ...]] | None = None
-    if options.prefer_closest and policy != SINGLE_NUMA_NODE:
+    if prefer_closest and policy != SINGLE_NUMA_NODE:
         distances = {node.node_id: node.distances or () for node in info.topology}
     return NUMAInfo(NUMAMask(mask_of(ids)), distances)
 
@@ -134,10 +141,11 @@ def _static_policy(
     )
     if isinstance(options, Fault):
         return options
-    refused = check_against_machine(options, topology, config.topology_manager_policy, fixed)
+    on, scale_delay = options
+    refused = check_against_machine(on, topology, config.topology_manager_policy, fixed)
     if refused is not None:
         return refused
-    rules = options.take_rules(fixed, mooring.release.rules)
+    rules = TakeRules.of(on, fixed, mooring.release.rules)
     host = None
     if mooring.plugins.plugins:
         keeps_hints = config.topology_manager_policy in {RESTRICTED, SINGLE_NUMA_NODE}
@@ -169,10 +177,12 @@ def _static_policy(
         rules=rules,
         reserved=reserved,
         reserved_cores=topology.core_siblings(reserved),
-        strict_reservation=options.strict_reservation,
+        strict_reservation=STRICT_RESERVATION in on,
         gates=pod_level_gates(gates, mooring.release.rules),
         resizes=resizes,
-        scale_down=ScaleDown(is_on=delays, node_delay=options.scale_delay, of_pods=delays and gates[POD_DELAY_GATE]),
+        delays=delays,
+        node_delay=scale_delay,
+        delays_of_pods=delays and gates[POD_DELAY_GATE],
         chooser=host.reserving(reserved) if host is not None else None,
     )
 

@@ -18,12 +18,11 @@ Source: kubelet v1.37.1, pkg/kubelet/allocation; KEP-1287, KEP-5554, KEP-6122; s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import AllocationError, Endless, Observer, Rejection
 from mooring.engine.core.errors import KubeletCrashError
-from mooring.engine.core.moment import Moment
 from mooring.engine.core.pod import Container, Pod, with_entry
 from mooring.engine.cpumanager.static import near
 from mooring.engine.extensions import cpu_resize, memory_resize
@@ -42,140 +41,123 @@ from mooring.engine.node.admission import (
 from mooring.engine.node.decision import NO_AFFINITY, Decision, HintsAsked
 from mooring.engine.node.facts import ResizeAccepted, ResizeRefused
 from mooring.engine.node.node import Node, made_decision, placements_of
-from mooring.engine.node.providers import Providers, hints_of_devices, hints_of_resize, policy_of
+from mooring.engine.node.providers import hints_of_devices, hints_of_resize, policy_of
 from mooring.engine.node.resources import check_fit
 from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.hints import Hint
-from mooring.engine.topologymanager.merge import NONE, RESTRICTED, SINGLE_NUMA_NODE, merge
-from mooring.engine.topologymanager.wide import ResourceHints, merge_entries
-from mooring.lazy import dataclass, field, replace
-
-
-@dataclass(slots=True)
-class ResizeAdmission:
-    """One resize while the managers are asked about it."""
-
-    settings: Settings
-    before: Pod
-    """With the resources that it has."""
-    pod: Pod
-    """With the resources that it requests."""
-    providers: Providers
-    now: Moment
-    observer: Observer | None = None
-    stored: dict[str, Hint] = field(default_factory=dict)
-    """The merged hints, by container."""
-    active: Mapping[str, Pod] = field(default_factory=dict)
-    """Active pods by uid."""
-    hints: dict[str, ResourceHints] = field(default_factory=dict)
-    """What was merged, by container and resource."""
-    pod_hints: ResourceHints | None = None
-    """The same in pod scope."""
-    scored: dict[str, HintsAsked] = field(default_factory=dict)
-    """What the hints were made of, by container, and for an empty name in pod scope."""
-
-    def run(self) -> Rejection | None:
-        """Decide; None means that the managers agree.
-
-        Raises:
-            KubeletCrashError: the kubelet would not return.
-        """
-        if self.settings.release.rules.resize_asks_like_admission and not _is_extended(self.settings):
-            admission = Admission(
-                settings=self.settings,
-                pod=self.pod,
-                active={**self.active, self.pod.uid: self.pod},
-                providers=self.providers,
-                stored={},
-                sources_ready=True,
-                observer=None,
-                now=self.now,
-            )
-            verdict = admission.run()
-            if isinstance(verdict, Endless):
-                raise KubeletCrashError(f"the kubelet would not return (defect {verdict.defect})")
-            self.providers, self.stored = admission.providers, admission.stored
-            self.hints, self.pod_hints = admission.hints, admission.pod_hints
-            return verdict
-        by_pod = self.settings.pod_scope and self.settings.topology_policy != NONE
-        if by_pod:
-            hint = self._merged(policy_of(self.settings, self.providers, self.pod, ""), None)
-            if hint is None:
-                return _AFFINITY_ERROR
-            self.stored = {container.name: hint for container in self.pod.containers}
-        for container in self.pod.containers:
-            policy = policy_of(self.settings, self.providers, self.pod, container.name)
-            if policy != NONE and not by_pod:
-                hint = self._merged(policy, container)
-                if hint is None:
-                    return _AFFINITY_ERROR
-                self.stored[container.name] = hint
-            refused = self._resize_cpus(container) or self._resize_memory(container)
-            if refused is not None:
-                return refused
-        return None
-
-    def _merged(self, policy: str, container: Container | None) -> Hint | None:
-        """Merge the hints for one container, or for the whole pod; None when the policy does not admit."""
-        given, pod, observer = self.providers, self.pod, self.observer
-        cpu, memory = self.settings.cpu, self.settings.memory
-        devices = hints_of_devices(self.settings, given, pod, container, observer)
-        cpus = blocks = None
-        if cpu is not None and cpu.resizes:
-            cpus = hints_of_resize(cpu, given.cpu, pod, container, observer)
-        if memory is not None and memory.resizes and container is None:
-            blocks = memory_resize.pod_hints(memory, given.memory, pod, observer)
-        elif memory is not None and memory.resizes and container is not None:
-            blocks = memory_resize.container_hints(memory, given.memory, pod, container, observer)
-        hints = devices, cpus, blocks
-        name = "" if container is None else container.name
-        self.scored[name] = HintsAsked(self.settings, given, hints, policy)
-        if container is None:
-            self.pod_hints = joined(hints)
-        else:
-            self.hints[name] = joined(hints)
-        merged = merge(policy, merge_entries(hints), self.settings.numa, observer)
-        return merged.hint if merged.admitted else None
-
-    def _resize_cpus(self, container: Container) -> Rejection | None:
-        policy = self.settings.cpu
-        if policy is None or not policy.resizes:
-            return None
-        before = next(one for one in self.before.containers if one.name == container.name)
-        if before.requests.get("cpu") == container.requests.get("cpu"):
-            # A delay that runs for it continues: only a request for this container begins it again.
-            return None
-        hint, state = self.stored.get(container.name, NO_AFFINITY), self.providers.cpu
-        found = cpu_resize.resized_set(policy, state, self.pod, container, hint.mask, self.observer)
-        if isinstance(found, AllocationError):
-            return Rejection(found.reason or UNEXPECTED_ADMISSION_ERROR, found.message)
-        if found is None:
-            return None
-        if hint.mask is not None and self.settings.topology_policy in (RESTRICTED, SINGLE_NUMA_NODE):
-            # In pod scope one hint speaks for all containers: what one of them gives up counts as room for the next,
-            # also when it goes back later only. Where the new CPUs lie elsewhere, the resize succeeds in two steps.
-            new = found & ~state.assignments[self.pod.uid][container.name]
-            if new & ~near(policy, new, hint.mask):
-                return _AFFINITY_ERROR
-        state = taken_over(policy, state, self.pod, container.name, found, self.now, self.observer)
-        self.providers = replace(self.providers, cpu=state)
-        return None
-
-    def _resize_memory(self, container: Container) -> Rejection | None:
-        policy = self.settings.memory
-        if policy is None or not policy.resizes:
-            return None
-        hint = self.stored.get(container.name, NO_AFFINITY)
-        found = memory_resize.grown(policy, self.providers.memory, self.pod, container, hint, self.observer)
-        if isinstance(found, AllocationError):
-            return Rejection(found.reason or UNEXPECTED_ADMISSION_ERROR, found.message)
-        self.providers = replace(self.providers, memory=found)
-        return None
-
+from mooring.engine.topologymanager.merge import NONE, RESTRICTED, SINGLE_NUMA_NODE, is_admitted, merge
+from mooring.engine.topologymanager.wide import merge_entries
+from mooring.lazy import replace
 
 _AFFINITY_ERROR = Rejection(TOPOLOGY_AFFINITY_ERROR, AFFINITY_MESSAGE)
 _DEEDS = (CPUsMoved, ScaleDownDropped, ScaleDownStarted)
 """Facts about what was done; all others are about what was found. A refusal that comes later undoes them."""
+
+
+def _decided(node: Node, before: Pod, pod: Pod, observer: Observer | None) -> tuple[Admission, Rejection | None]:
+    """Ask the managers about other resources for a pod.
+
+    Returns:
+        The admission with what the managers would have then, and what they refused.
+
+    Raises:
+        KubeletCrashError: the kubelet would not return.
+    """
+    admission = Admission(
+        settings=node.settings,
+        pod=pod,
+        active={**node.active, pod.uid: pod},
+        providers=node.providers,
+        stored={},
+        sources_ready=True,
+        observer=observer,
+        now=node.moment,
+    )
+    settings = node.settings
+    if settings.release.rules.resize_asks_like_admission and not _is_extended(settings):
+        # What is told of an admission is not what happened.
+        admission.observer = None
+        verdict = admission.run()
+        if isinstance(verdict, Endless):
+            raise KubeletCrashError(f"the kubelet would not return (defect {verdict.defect})")
+        return admission, verdict
+    by_pod = settings.pod_scope and settings.topology_policy != NONE
+    if by_pod:
+        hint = _merged(admission, policy_of(settings, node.providers, pod, ""), None)
+        if hint is None:
+            return admission, _AFFINITY_ERROR
+        admission.stored = {container.name: hint for container in pod.containers}
+    for container in pod.containers:
+        policy = policy_of(settings, admission.providers, pod, container.name)
+        if policy != NONE and not by_pod:
+            hint = _merged(admission, policy, container)
+            if hint is None:
+                return admission, _AFFINITY_ERROR
+            admission.stored[container.name] = hint
+        refused = _resize_cpus(admission, before, container) or _resize_memory(admission, container)
+        if refused is not None:
+            return admission, refused
+    return admission, None
+
+
+def _merged(admission: Admission, policy: str, container: Container | None) -> Hint | None:
+    """Merge the hints for one container, or for the whole pod; None when the policy does not admit."""
+    settings, given, pod, observer = admission.settings, admission.providers, admission.pod, admission.observer
+    cpu, memory = settings.cpu, settings.memory
+    devices = hints_of_devices(settings, given, pod, container, observer)
+    cpus = blocks = None
+    if cpu is not None and cpu.resizes:
+        cpus = hints_of_resize(cpu, given.cpu, pod, container, observer)
+    if memory is not None and memory.resizes and container is None:
+        blocks = memory_resize.pod_hints(memory, given.memory, pod, observer)
+    elif memory is not None and memory.resizes and container is not None:
+        blocks = memory_resize.container_hints(memory, given.memory, pod, container, observer)
+    hints = devices, cpus, blocks
+    name = "" if container is None else container.name
+    admission.scored[name] = HintsAsked(settings, given, hints, policy)
+    if container is None:
+        admission.pod_hints = joined(hints)
+    else:
+        admission.hints[name] = joined(hints)
+    merged = merge(policy, merge_entries(hints), settings.numa, observer)
+    return merged if is_admitted(policy, merged) else None
+
+
+def _resize_cpus(admission: Admission, before: Pod, container: Container) -> Rejection | None:
+    policy, pod, providers = admission.settings.cpu, admission.pod, admission.providers
+    if policy is None or not policy.resizes:
+        return None
+    old = next(one for one in before.containers if one.name == container.name)
+    if old.requests.get("cpu") == container.requests.get("cpu"):
+        # A delay that runs for it continues: only a request for this container begins it again.
+        return None
+    hint, state = admission.stored.get(container.name, NO_AFFINITY), providers.cpu
+    found = cpu_resize.resized_set(policy, state, pod, container, hint.mask, admission.observer)
+    if isinstance(found, AllocationError):
+        return Rejection(found.reason or UNEXPECTED_ADMISSION_ERROR, found.message)
+    if found is None:
+        return None
+    if hint.mask is not None and admission.settings.topology_policy in (RESTRICTED, SINGLE_NUMA_NODE):
+        # In pod scope one hint speaks for all containers: what one of them gives up counts as room for the next,
+        # also when it goes back later only. Where the new CPUs lie elsewhere, the resize succeeds in two steps.
+        new = found & ~state.assignments[pod.uid][container.name]
+        if new & ~near(policy, new, hint.mask):
+            return _AFFINITY_ERROR
+    state = taken_over(policy, state, pod, container.name, found, admission.now, admission.observer)
+    admission.providers = replace(providers, cpu=state)
+    return None
+
+
+def _resize_memory(admission: Admission, container: Container) -> Rejection | None:
+    policy, providers = admission.settings.memory, admission.providers
+    if policy is None or not policy.resizes:
+        return None
+    hint = admission.stored.get(container.name, NO_AFFINITY)
+    found = memory_resize.grown(policy, providers.memory, admission.pod, container, hint, admission.observer)
+    if isinstance(found, AllocationError):
+        return Rejection(found.reason or UNEXPECTED_ADMISSION_ERROR, found.message)
+    admission.providers = replace(providers, memory=found)
+    return None
 
 
 def resize(node: Node, pod: Pod, observer: Observer | None = None) -> tuple[Node, resources.Resize]:
@@ -205,9 +187,7 @@ def resize(node: Node, pod: Pod, observer: Observer | None = None) -> tuple[Node
     if infeasible is not None:
         return _refused(idle, pod, infeasible, resources.INFEASIBLE, waiting, observer)
     done: list[object] = []
-    told = diverted(observer, _DEEDS, done)
-    admission = ResizeAdmission(node.settings, before, pod, node.providers, node.moment, told, active=node.active)
-    refused = admission.run()
+    admission, refused = _decided(node, before, pod, diverted(observer, _DEEDS, done))
     if refused is not None:
         reason = resources.INFEASIBLE if _is_extended(node.settings) else resources.DEFERRED
         return _refused(idle, pod, refused, reason, waiting, observer)
@@ -240,15 +220,12 @@ def ask_managers(node: Node, pod: Pod) -> tuple[Node, Decision, Rejection | None
         verdict = Rejection(resources.INFEASIBLE, infeasible.message)
         return node, made_decision(node.providers, pod, None, node.stored_hints, verdict), infeasible
     node = node.settled()
-    admission = ResizeAdmission(node.settings, before, pod, node.providers, node.moment, active=node.active)
-    refused = admission.run()
+    admission, refused = _decided(node, before, pod, None)
     stored = {**node.stored_hints, pod.uid: {**node.stored_hints.get(pod.uid, {}), **admission.stored}}
     after = replace(node, stored_hints=stored)
     if refused is None:
         after = replace(after, providers=admission.providers, active={**node.active, pod.uid: pod})
-    asked = None if node.settings.release.rules.hints_without_score else admission.scored
-    decision = made_decision(after.providers, pod, None, stored, refused)
-    return after, replace(decision, hints=admission.hints or None, pod_hints=admission.pod_hints, asked=asked), None
+    return after, made_decision(after.providers, pod, admission, stored, refused), None
 
 
 def _is_extended(settings: Settings) -> bool:

@@ -257,7 +257,7 @@ def written(before: Settings, after: Settings, cpu: CPUState, memory: MemoryStat
         memory: what was written.
     """
     # Releases of the node's own delay are in memory only (KEP-6122).
-    is_delaying = after.cpu is not None and after.cpu.scale_down.is_on
+    is_delaying = after.cpu is not None and after.cpu.delays
     kept = {
         pod: written
         for pod, held in cpu.pre_assignments.items()

@@ -10,9 +10,9 @@ For authors: everything that a plugin needs is here, and what is here stays.
 
 A plugin is made of a mapping of settings by a class or function that an entry point of the group
 ``mooring.cpu_plugins`` names. It is asked at the extension points that it implements
-(:mod:`mooring.engine.plugins.values`); it sees values (:mod:`mooring.engine.plugins.values`) and gives values.
-Whatever it gives is
-checked before it counts (:mod:`mooring.engine.plugins.asking`, :mod:`mooring.engine.plugins.host`).
+(:mod:`mooring.engine.plugins.loading`); it sees values and gives values (:mod:`mooring.engine.plugins.values`).
+Whatever it gives is checked before it counts (:mod:`mooring.engine.plugins.asking`,
+:mod:`mooring.engine.plugins.host`).
 
 Source: CPU Manager Plugin Model (proposal); spec: resize.md section 7.
 """

@@ -215,10 +215,15 @@ Notice: TypeAlias = tuple[Point, Change]
 def changes_between(before: CPUState, after: CPUState) -> tuple[Notice, ...]:
     """Return the containers that lost and that got CPUs from one state to the next; released CPUs come first.
 
-    >>> before = CPUState("static", 0b1100, {"uid": {"app": 0b0011}})
-    >>> after = CPUState("static", 0b1010, {"uid": {"app": 0b0101}})
-    >>> [(point, str(change.cpus)) for point, change in changes_between(before, after)]
-    [('deallocated', '1'), ('allocated', '2')]
+    A container that moved is named twice; the partition of a pod has no container.
+
+    >>> before = CPUState("static", 0, {"moved": {"app": 0b0011}, "ended": {"app": 0b0100}, "kept": {"app": 0b1000}})
+    >>> held = {"kept": {"app": 0b1000}, "moved": {"app": 0b0110}}
+    >>> after = CPUState("static", 0, held, pods={"whole": 0b110000})
+    >>> [(point, one.uid, one.container, str(one.cpus)) for point, one in changes_between(before, after)]
+    ... # doctest: +NORMALIZE_WHITESPACE
+    [('deallocated', 'moved', 'app', '0'), ('deallocated', 'ended', 'app', '2'),
+     ('allocated', 'whole', '', '4-5'), ('allocated', 'moved', 'app', '2')]
     """
     if before is after:
         return ()

@@ -2,13 +2,18 @@
 
 Those that come with Mooring are entry points like any others; a plugin of the same name elsewhere is refused, so that
 nothing takes their place unseen.
+
+There are the eight extension points of the CPU Manager Plugin Model (proposal) in the order in which they are asked,
+and one more: ``choose_affinity``, without which a preferred choice of CPUs cannot win against other providers. A plugin
+takes those arguments of a point that it wants, by name. Whatever it answers is checked; one that fails, answers wrongly
+or takes too long is named in a finding, and its answer is left out.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from queue import Empty, SimpleQueue
 from types import MappingProxyType
@@ -17,11 +22,66 @@ from typing import TypeAlias
 import pluggy
 
 from mooring.engine.core.config import ChosenPlugin, OutOfTimeError, Work
+from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
-from mooring.engine.plugins.values import POINTS, PROJECT, CPUPluginPoints
+from mooring.engine.plugins import values
 
 GROUP = "mooring.cpu_plugins"
 _OWN = "mooring.engine.plugins.shipped"
+_hookspec = pluggy.HookspecMarker(values.PROJECT)
+
+
+class CPUPluginPoints:
+    """The extension points. ``None`` as an answer always means: no opinion."""
+
+    @_hookspec
+    def sort_pods(self, pods: tuple[values.PodView, ...]) -> Sequence[str] | None:
+        """Return the uids of pods that wait, in the order in which they are to be admitted.
+
+        Asked where several pods wait at once; running pods keep their order.
+        """
+
+    @_hookspec
+    def filter_cpus(self, request: values.CPURequest) -> CPUSet | values.Withheld | None:
+        """Return CPUs that this pod may not get. Hints do not count them either."""
+
+    @_hookspec
+    def post_filter(self, request: values.CPURequest, withheld: CPUSet) -> CPUSet | values.Room | None:
+        """Make room when too few CPUs are left: return withheld ones that may be given after all.
+
+        ``request.available`` has what is left, ``withheld`` what filters took.
+        """
+
+    @_hookspec
+    def pre_score(self, request: values.CPURequest) -> Mapping[int, float] | None:
+        """Return a score for each of the available CPUs, as a ``dict``; higher is better, a missing one counts 0."""
+
+    @_hookspec
+    def select_cpus(self, request: values.CPURequest, scores: Mapping[int, float]) -> CPUSet | values.Selected | None:
+        """Return the best set that the sums of all scores allow, of exactly ``request.need`` available CPUs."""
+
+    @_hookspec
+    def score_set(self, request: values.CPURequest, candidate: CPUSet) -> float | None:
+        """Return a score for one candidate set; higher is better."""
+
+    @_hookspec
+    def allocated(self, change: values.Change) -> None:
+        """Receive that a container got CPUs; what is returned or raised changes nothing."""
+
+    @_hookspec
+    def deallocated(self, change: values.Change) -> None:
+        """Receive that a container released CPUs; what is returned or raised changes nothing."""
+
+    @_hookspec
+    def choose_affinity(self, request: values.AffinityRequest) -> frozenset[int] | None:
+        """Return other NUMA nodes than the merged ones; only with the policy best-effort.
+
+        They must be those that the CPU manager alone would have.
+        """
+
+
+POINTS = tuple(name for name in vars(CPUPluginPoints) if not name.startswith("_"))
+"""In the order in which they are asked."""
 
 
 def known_plugins() -> dict[str, str]:
@@ -59,7 +119,7 @@ def points_of(name: str, made: object) -> Mapping[str, Callable[..., object]]:
     Raises:
         InputError: it implements none, one that does not exist, or wants arguments that there are not.
     """
-    manager = pluggy.PluginManager(PROJECT)
+    manager = pluggy.PluginManager(values.PROJECT)
     manager.add_hookspecs(CPUPluginPoints)
     try:
         manager.register(made, name)

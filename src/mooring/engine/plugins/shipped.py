@@ -1,65 +1,24 @@
-"""Plugins that come with Mooring and look at no annotation, and how all that come with it read their settings."""
+"""Plugins that come with Mooring and look at no annotation."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from itertools import combinations, islice
 from math import comb
 
-from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.errors import InputError
-from mooring.engine.plugins.values import (
+from mooring.engine.plugins import (
     AffinityRequest,
     CPURequest,
+    CPUSet,
+    InputError,
     can_hold,
     hookimpl,
     is_whole,
     kubelet_choice,
     scored_choice,
 )
-
-RESERVED = "reserved"
-"""Purpose of a question about the system's CPUs."""
-
-
-def check_fields(settings: Mapping[str, object], known: Collection[str]) -> None:
-    """Refuse settings that a plugin does not have.
-
-    Raises:
-        InputError: naming the first one.
-    """
-    for field in settings:
-        if field not in known:
-            remedy = f"known are {', '.join(sorted(known))}" if known else "the plugin takes no settings"
-            raise InputError(f"{str(field)[:60]!r} is not known", field=str(field)[:60], remedy=remedy)
-
-
-def word(settings: Mapping[str, object], field: str, words: Collection[str], default: str) -> str:
-    """Return a setting that is one of some words.
-
-    Raises:
-        InputError: it is none of them.
-    """
-    found = settings.get(field, default)
-    # YAML reads on and off as truth values.
-    if isinstance(found, bool) and {"on", "off"} <= set(words):
-        found = "on" if found else "off"
-    if not isinstance(found, str) or found not in words:
-        raise InputError(f"{str(found)[:40]!r} is not known", field=field, remedy=f"write {' or '.join(words)}")
-    return found
-
-
-def flag(settings: Mapping[str, object], field: str, *, default: bool) -> bool:
-    """Return a setting that is true or false.
-
-    Raises:
-        InputError: it is neither.
-    """
-    found = settings.get(field, default)
-    if not isinstance(found, bool):
-        raise InputError(f"{str(found)[:40]!r} is neither true nor false", field=field, remedy="write true or false")
-    return found
+from mooring.engine.plugins.values import RESERVED, check_fields, word
 
 
 class KubeletRules:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.plugins.shipped import RESERVED, check_fields, flag, word
-from mooring.engine.plugins.values import CPURequest, MachineView, PodView, Withheld, can_hold, hookimpl
+from mooring.engine.plugins import CPURequest, CPUSet, MachineView, PodView, Withheld, can_hold, hookimpl
+from mooring.engine.plugins.values import RESERVED, check_fields, flag, word
 
 
 def annotated(pod: PodView | None, annotation: str, container: str) -> str | None:

@@ -1,18 +1,14 @@
-"""What plugins see and give, and the extension points that they may implement.
+"""What plugins see and give.
 
-The values are made for them: changing one changes nothing of the node. A plugin takes those arguments of a point that
-it wants, by name.
+The values are made for them: changing one changes nothing of the node.
 
-The eight points of the CPU Manager Plugin Model (proposal) in the order in which they are asked, and one more:
-``choose_affinity``, without which a preferred choice of CPUs cannot win against other providers. Whatever a plugin
-answers is checked; one that fails, answers wrongly or takes too long is named in a finding, and its answer is left out.
-
-The kubelet's own rules of taking are for plugins that only want to say from where.
+The kubelet's own rules of taking are for plugins that only want to say from where. Those that come with Mooring read
+their settings by functions that stand here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields
 from types import MappingProxyType
 from typing import Any
@@ -21,7 +17,7 @@ import pluggy
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask, members
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.errors import KubeletCrashError
+from mooring.engine.core.errors import InputError, KubeletCrashError
 from mooring.engine.core.machineinfo import CPUFacts
 from mooring.engine.core.pod import Pod
 from mooring.engine.core.topology import Topology
@@ -177,64 +173,13 @@ class AffinityRequest:
     """What the CPU manager alone would have."""
 
 
+RESERVED = Purpose.RESERVED.value
+"""Purpose of a question about the system's CPUs."""
+
 PROJECT = "mooring"
 
 hookimpl = pluggy.HookimplMarker(PROJECT)
 """Marks a plugin's method (or a module's function) as its answer at the extension point of the same name."""
-_hookspec = pluggy.HookspecMarker(PROJECT)
-
-
-class CPUPluginPoints:
-    """The extension points. ``None`` as an answer always means: no opinion."""
-
-    @_hookspec
-    def sort_pods(self, pods: tuple[PodView, ...]) -> Sequence[str] | None:
-        """Return the uids of pods that wait, in the order in which they are to be admitted.
-
-        Asked where several pods wait at once; running pods keep their order.
-        """
-
-    @_hookspec
-    def filter_cpus(self, request: CPURequest) -> CPUSet | Withheld | None:
-        """Return CPUs that this pod may not get. Hints do not count them either."""
-
-    @_hookspec
-    def post_filter(self, request: CPURequest, withheld: CPUSet) -> CPUSet | Room | None:
-        """Make room when too few CPUs are left: return withheld ones that may be given after all.
-
-        ``request.available`` has what is left, ``withheld`` what filters took.
-        """
-
-    @_hookspec
-    def pre_score(self, request: CPURequest) -> Mapping[int, float] | None:
-        """Return a score for each of the available CPUs, as a ``dict``; higher is better, a missing one counts 0."""
-
-    @_hookspec
-    def select_cpus(self, request: CPURequest, scores: Mapping[int, float]) -> CPUSet | Selected | None:
-        """Return the best set that the sums of all scores allow, of exactly ``request.need`` available CPUs."""
-
-    @_hookspec
-    def score_set(self, request: CPURequest, candidate: CPUSet) -> float | None:
-        """Return a score for one candidate set; higher is better."""
-
-    @_hookspec
-    def allocated(self, change: Change) -> None:
-        """Receive that a container got CPUs; what is returned or raised changes nothing."""
-
-    @_hookspec
-    def deallocated(self, change: Change) -> None:
-        """Receive that a container released CPUs; what is returned or raised changes nothing."""
-
-    @_hookspec
-    def choose_affinity(self, request: AffinityRequest) -> frozenset[int] | None:
-        """Return other NUMA nodes than the merged ones; only with the policy best-effort.
-
-        They must be those that the CPU manager alone would have.
-        """
-
-
-POINTS = tuple(name for name in vars(CPUPluginPoints) if not name.startswith("_"))
-"""In the order in which they are asked."""
 
 
 def kubelet_choice(
@@ -273,7 +218,7 @@ def is_whole(request: CPURequest, cpus: CPUSet) -> bool:
 
 def _needs_whole_cores(request: CPURequest) -> bool:
     """Tell whether the policy option full-pcpus-only holds for a request; for the system's own CPUs it does not."""
-    return request.machine.rules.whole_cores and request.purpose != Purpose.RESERVED.value
+    return request.machine.rules.whole_cores and request.purpose != RESERVED
 
 
 def can_hold(request: CPURequest, cpus: CPUSet) -> bool:
@@ -380,3 +325,42 @@ def numa_choice(hint: Hint) -> NUMAChoice:
     if hint.mask is None:
         return NUMAChoice(None, hint.preferred)
     return NUMAChoice(frozenset(members(hint.mask)), hint.preferred)
+
+
+def check_fields(settings: Mapping[str, object], known: Collection[str]) -> None:
+    """Refuse settings that a plugin does not have.
+
+    Raises:
+        InputError: naming the first one.
+    """
+    for name in settings:
+        if name not in known:
+            remedy = f"known are {', '.join(sorted(known))}" if known else "the plugin takes no settings"
+            raise InputError(f"{str(name)[:60]!r} is not known", field=str(name)[:60], remedy=remedy)
+
+
+def word(settings: Mapping[str, object], name: str, words: Collection[str], default: str) -> str:
+    """Return a setting that is one of some words.
+
+    Raises:
+        InputError: it is none of them.
+    """
+    found = settings.get(name, default)
+    # YAML reads on and off as truth values.
+    if isinstance(found, bool) and {"on", "off"} <= set(words):
+        found = "on" if found else "off"
+    if not isinstance(found, str) or found not in words:
+        raise InputError(f"{str(found)[:40]!r} is not known", field=name, remedy=f"write {' or '.join(words)}")
+    return found
+
+
+def flag(settings: Mapping[str, object], name: str, *, default: bool) -> bool:
+    """Return a setting that is true or false.
+
+    Raises:
+        InputError: it is neither.
+    """
+    found = settings.get(name, default)
+    if not isinstance(found, bool):
+        raise InputError(f"{str(found)[:40]!r} is neither true nor false", field=name, remedy="write true or false")
+    return found

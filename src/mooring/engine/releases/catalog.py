@@ -48,13 +48,17 @@ RESIZING: Final = frozenset[str]()
 """Releases that resize exclusive CPUs without an extension (KEP-5554)."""
 
 
-def _release(name: str) -> Release:
-    older = {rule.name.replace("-", "_"): name in rule.releases for rule in RULES}
-    rules = ReleaseRules(**older, resizes_exclusive_cpus=name in RESIZING)
-    return Release(name, TAGS[name], rules)
-
-
-RELEASES: Mapping[str, Release] = {name: _release(name) for name in RELEASE_NAMES}
+RELEASES: Mapping[str, Release] = {
+    name: Release(
+        name,
+        TAGS[name],
+        ReleaseRules(
+            **{rule.name.replace("-", "_"): name in rule.releases for rule in RULES},
+            resizes_exclusive_cpus=name in RESIZING,
+        ),
+    )
+    for name in RELEASE_NAMES
+}
 """All known releases by name, the oldest first, with a preview behind :data:`~mooring.engine.core.release.NEWEST`."""
 
 

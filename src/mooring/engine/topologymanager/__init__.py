@@ -17,7 +17,7 @@ from mooring.engine.core.decision import Fault
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.gotext import quote
 from mooring.engine.topologymanager.hints import Hint, Hints, NUMAInfo
-from mooring.engine.topologymanager.merge import NONE, POLICIES, SINGLE_NUMA_NODE, TopologyOptions, parse_options
+from mooring.engine.topologymanager.merge import NONE, POLICIES, SINGLE_NUMA_NODE, is_admitted, parse_options
 from mooring.engine.topologymanager.merge import merge as merged_under
 from mooring.engine.topologymanager.wide import ResourceHints, merge_entries
 from mooring.lazy import dataclass
@@ -69,26 +69,35 @@ def merge_hints(
         raise InputError(
             f"unknown policy: {quote(str(policy))}", field="policy", remedy=f"use one of {', '.join(POLICIES)}"
         )
-    info = _without_distances(_nodes_mask(numa_nodes))
+    if not numa_nodes:
+        raise InputError("a machine has at least one NUMA node", field="numa_nodes")
+    try:
+        info = _without_distances(_MASKS[tuple(numa_nodes)])
+    except TypeError:
+        raise InputError("NUMA nodes are a list of numbers", field="numa_nodes") from None
     parsed = parse_options(options) if options else _NO_OPTIONS
     if isinstance(parsed, Fault):
         raise InputError(parsed.text, field="options")
-    if parsed.prefer_closest and policy not in (NONE, SINGLE_NUMA_NODE):
+    prefer_closest, _ = parsed
+    if prefer_closest and policy not in (NONE, SINGLE_NUMA_NODE):
         if not isinstance(distances, Sequence) or len(distances) != len(numa_nodes):
             raise InputError(
                 "prefer-closest-numa-nodes needs one row of distances for each NUMA node",
                 field="distances",
                 remedy="give the rows in the order of the nodes",
             )
-        rows = {node: _row(row) for node, row in zip(numa_nodes, distances, strict=True)}
-        info = NUMAInfo(info.nodes, rows)
+        rows: Sequence[Any] = distances
+        for row in rows:
+            if not isinstance(row, Sequence) or not all(type(distance) is int for distance in row):
+                raise InputError("a row of distances is a list of numbers", field="distances")
+        info = NUMAInfo(info.nodes, dict(zip(numa_nodes, map(tuple, rows), strict=True)))
     grouped = _grouped_for_single if policy == SINGLE_NUMA_NODE else _grouped
     asked = [_provider_hints(provider, position, grouped) for position, provider in enumerate(providers)]
     merged = merged_under(policy, merge_entries(asked), info)
-    return _result(merged.hint.mask, preferred=merged.hint.preferred, admitted=merged.admitted)
+    return _result(merged.mask, preferred=merged.preferred, admitted=is_admitted(policy, merged))
 
 
-_NO_OPTIONS = TopologyOptions()
+_NO_OPTIONS = parse_options({})
 # Merging small lists takes microseconds, and making each of these frozen values one of them; few differ.
 _without_distances = lru_cache(maxsize=64)(NUMAInfo)
 
@@ -96,21 +105,6 @@ _without_distances = lru_cache(maxsize=64)(NUMAInfo)
 @lru_cache(maxsize=1024)
 def _result(mask: NUMAMask | None, *, preferred: bool, admitted: bool) -> MergeResult:
     return MergeResult(Hint(mask, preferred).numa, preferred, admitted)
-
-
-def _row(row: Any) -> tuple[int, ...]:
-    if not isinstance(row, Sequence) or not all(type(distance) is int for distance in row):
-        raise InputError("a row of distances is a list of numbers", field="distances")
-    return tuple(row)
-
-
-def _nodes_mask(numa_nodes: Collection[int]) -> NUMAMask:
-    if not numa_nodes:
-        raise InputError("a machine has at least one NUMA node", field="numa_nodes")
-    try:
-        return _MASKS[tuple(numa_nodes)]
-    except TypeError:
-        raise InputError("NUMA nodes are a list of numbers", field="numa_nodes") from None
 
 
 class _Masks(dict[tuple[Any, ...], NUMAMask]):
@@ -181,7 +175,14 @@ def _grouped_for_single(hints: Sequence[Mapping[str, Any]]) -> Hints:
     The others become one hint with all of their nodes: they are checked together, and whether there is any counts.
     """
     try:
-        together = _together([h["numa"] for h in hints])
+        numas = [h["numa"] for h in hints]
+        if numas == _every_set(len(numas)):
+            together = _MASKS[tuple(range(len(numas).bit_length()))]
+        else:
+            nodes: list[Any] = []
+            for numa in numas:
+                nodes += numa
+            together = _MASKS[tuple(set(nodes))]
     except (TypeError, InputError):
         return _grouped(hints)  # there is a hint without a mask, or this names what is wrong
     wanted = [h for h in hints if h["preferred"] is not False]
@@ -190,16 +191,6 @@ def _grouped_for_single(hints: Sequence[Mapping[str, Any]]) -> Hints:
             raise TypeError
     preferred = [_MASKS[tuple(h["numa"])] for h in wanted]
     return Hints(tuple(preferred), () if len(wanted) == len(hints) else (together,))
-
-
-def _together(numas: list[Any]) -> NUMAMask:
-    """Return the mask of all nodes that the lists name."""
-    if numas == _every_set(len(numas)):
-        return _MASKS[tuple(range(len(numas).bit_length()))]
-    nodes: list[Any] = []
-    for numa in numas:
-        nodes += numa
-    return _MASKS[tuple(set(nodes))]
 
 
 @lru_cache(maxsize=256)

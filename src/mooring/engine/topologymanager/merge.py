@@ -21,7 +21,6 @@ from mooring.engine.topologymanager.facts import HintsMerged
 from mooring.engine.topologymanager.hints import Hint, Hints, NUMAInfo, best_of_size, narrowest
 from mooring.engine.topologymanager.wide import WIDEST, Family, families_by_size, family_of, intersections
 from mooring.engine.topologymanager.widemerge import Entry, best_preferred, best_reachable
-from mooring.lazy import dataclass
 
 FIELD = "topologyManagerPolicyOptions"
 PREFER_CLOSEST = "prefer-closest-numa-nodes"
@@ -39,22 +38,16 @@ GROUP_GATES: Mapping[str, str] = {
 """Maturity group -> the feature gate that its options need."""
 
 
-@dataclass(frozen=True, slots=True)
-class TopologyOptions:
-    """The options, understood."""
-
-    prefer_closest: bool = False
-    max_allowable: int = DEFAULT_MAX_ALLOWABLE
-
-
 def parse_options(
     options: Mapping[str, str],
     groups: Mapping[str, str] = OPTION_GROUPS,
     enabled: Collection[str] = (STABLE,),
     *,
     capitalized: bool = False,
-) -> TopologyOptions | Fault:
-    """Return the options, or what is wrong with the first bad one in sorted order (random in the kubelet).
+) -> tuple[bool, int] | Fault:
+    """Return whether close nodes are preferred, and how many nodes there may be; or what is wrong.
+
+    That is said of the first bad option in sorted order (random in the kubelet).
 
     Args:
         options: as given.
@@ -90,7 +83,7 @@ def parse_options(
             if max_allowable < DEFAULT_MAX_ALLOWABLE:
                 text = f"the minimum value of {quote(name)} should not be less than {DEFAULT_MAX_ALLOWABLE}"
                 return Fault(text, names=(name,))
-    return TopologyOptions(prefer_closest, max_allowable)
+    return prefer_closest, max_allowable
 
 
 NONE = "none"
@@ -105,18 +98,14 @@ MOST_CHOICES = 256
 """Up to this many choices a merge reports to its observer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Merged:
-    """The answer of a policy."""
-
-    hint: Hint
-    admitted: bool
+def is_admitted(policy: str, hint: Hint) -> bool:
+    """Tell whether a policy admits what the hints were merged to: restricted and single-numa-node want it preferred."""
+    return hint.preferred or policy in (NONE, BEST_EFFORT)
 
 
-def merge(policy: str, entries: Sequence[Entry], info: NUMAInfo, observer: Observer | None = None) -> Merged:
+def merge(policy: str, entries: Sequence[Entry], info: NUMAInfo, observer: Observer | None = None) -> Hint:
     """Merge the entries under a policy.
 
-    best-effort admits whatever comes out; restricted and single-numa-node admit only a preferred result.
     single-numa-node looks only at hints without a mask or with one node, prefers no distances, and answers "no mask"
     where the result is all nodes.
 
@@ -128,7 +117,7 @@ def merge(policy: str, entries: Sequence[Entry], info: NUMAInfo, observer: Obser
         observer: receives one :class:`HintsMerged`.
     """
     if policy == NONE:
-        return _answer(None, preferred=False, admitted=True)
+        return _hint(None, preferred=False)
     if policy == SINGLE_NUMA_NODE:
         winner = _merged_single(entries, info.nodes, listing=observer is not None)
     elif Family in map(type, entries):
@@ -136,18 +125,20 @@ def merge(policy: str, entries: Sequence[Entry], info: NUMAInfo, observer: Obser
     else:
         winner = _merged_hint([hints for hints in entries if isinstance(hints, Hints)], info)
     mask = None if policy == SINGLE_NUMA_NODE and winner.mask == info.nodes else winner.mask
-    merged = _answer(mask, preferred=winner.preferred, admitted=policy == BEST_EFFORT or winner.preferred)
+    merged = _hint(mask, preferred=winner.preferred)
     if observer is not None:
-        choices = _listed(winner.choices)
-        facts = HintsMerged(policy, tuple(entries), merged.hint, merged.admitted, winner.rule, winner.bound, choices)
-        observer(facts)
+        choices: tuple[int, ...] | None = None
+        if isinstance(winner.choices, int):
+            choices = tuple(members(winner.choices)) if winner.choices.bit_count() <= MOST_CHOICES else None
+        elif winner.choices is not None and len(winner.choices) <= MOST_CHOICES:
+            choices = tuple(sorted(winner.choices))
+        admitted = is_admitted(policy, merged)
+        observer(HintsMerged(policy, tuple(entries), merged, admitted, winner.rule, winner.bound, choices))
     return merged
 
 
-@lru_cache(maxsize=1024)
-def _answer(mask: NUMAMask | None, *, preferred: bool, admitted: bool) -> Merged:
-    """Return an answer. Few differ, and making both frozen values takes a tenth of a small merge."""
-    return Merged(Hint(mask, preferred), admitted)
+# Few differ, and making a frozen value takes a part of a small merge that can be measured.
+_hint = lru_cache(maxsize=1024)(Hint)
 
 
 class _Winner(NamedTuple):
@@ -160,15 +151,6 @@ class _Winner(NamedTuple):
     """0 where sizes played no part."""
     choices: Collection[int] | int | None = None
     """Among which the rule chose: masks, or the bit set of a family of masks; None where they were not listed."""
-
-
-def _listed(choices: Collection[int] | int | None) -> tuple[int, ...] | None:
-    """Return the choices in ascending order; None where there are too many."""
-    if isinstance(choices, int):
-        return tuple(members(choices)) if choices.bit_count() <= MOST_CHOICES else None
-    if choices is None or len(choices) > MOST_CHOICES:
-        return None
-    return tuple(sorted(choices))
 
 
 def _merged_single(entries: Sequence[Entry], nodes: NUMAMask, *, listing: bool) -> _Winner:
@@ -296,7 +278,15 @@ def _best_reachable(entries: list[Hints], info: NUMAInfo, bound: int) -> tuple[i
         for masks in lists[1:]:
             family = intersections(family, family_of(masks, width), width)
         family &= ~1
-        return _best_of_family(family, info, sizes), family
+        of_size = families_by_size(width)
+        for size in sizes:
+            found = family & of_size[size]
+            if found and info.distances is None:
+                lowest: int = found & -found
+                return lowest.bit_length() - 1, family
+            if found:
+                return best_of_size(info, tuple(members(found))), family
+        return 0, family
     reachable = set(lists[0]) - {0}
     for masks in lists[1:]:
         distinct = set(masks)
@@ -306,15 +296,3 @@ def _best_reachable(entries: list[Hints], info: NUMAInfo, bound: int) -> tuple[i
     for mask in reachable:
         by_size.setdefault(mask.bit_count(), []).append(mask)
     return next((best_of_size(info, tuple(by_size[size])) for size in sizes if size in by_size), 0), reachable
-
-
-def _best_of_family(reachable: int, info: NUMAInfo, sizes: list[int]) -> int:
-    of_size = families_by_size(info.nodes.bit_length())
-    for size in sizes:
-        found = reachable & of_size[size]
-        if found and info.distances is None:
-            lowest: int = found & -found
-            return lowest.bit_length() - 1
-        if found:
-            return best_of_size(info, tuple(members(found)))
-    return 0

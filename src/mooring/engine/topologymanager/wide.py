@@ -62,20 +62,6 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True)
-class SocketRule:
-    """The further preference of align-by-socket: sets that touch as few sockets as necessary."""
-
-    nodes: tuple[int, ...]
-    """For each socket, the mask of the NUMA nodes that have CPUs on it."""
-    span: int
-    """Number of sockets that a preferred set touches."""
-
-    def prefers(self, mask: int) -> bool:
-        """Tell whether a set touches exactly the span."""
-        return sum(1 for socket in self.nodes if socket & mask) == self.span
-
-
-@dataclass(frozen=True, slots=True)
 class Family:
     """All sets of nodes that meet some demands, and a few more that are listed.
 
@@ -93,7 +79,10 @@ class Family:
     """Members that the demands do not describe."""
     barred: frozenset[NUMAMask] = field(default_factory=frozenset)
     """Sets that meet the demands and are no members all the same."""
-    sockets: SocketRule | None = None
+    sockets: tuple[int, ...] = ()
+    """For each socket the mask of the NUMA nodes that have CPUs on it; empty without align-by-socket."""
+    span: int = 0
+    """Number of sockets that members touch which align-by-socket prefers, too: as few as necessary."""
 
     def holds(self, mask: int) -> bool:
         """Tell whether a set is a member."""
@@ -110,7 +99,9 @@ class Family:
 
     def prefers(self, mask: int) -> bool:
         """Tell whether a member is preferred."""
-        return mask.bit_count() == self.smallest or (self.sockets is not None and self.sockets.prefers(mask))
+        if mask.bit_count() == self.smallest:
+            return True
+        return bool(self.sockets) and sum(1 for socket in self.sockets if socket & mask) == self.span
 
     def first_of_size_up(self) -> int | None:
         """Return the smallest member that the demands describe, or None."""

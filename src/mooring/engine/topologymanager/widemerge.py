@@ -10,13 +10,13 @@ Source of the rules: topologymanager policy*.go of kubelet v1.37.1; spec: topolo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import product, repeat, zip_longest
 from math import prod
 
-from mooring.engine.core.bits import NO_NODES, members
+from mooring.engine.core.bits import NO_NODES, NUMAMask, members
 from mooring.engine.topologymanager.hints import Hints, NUMAInfo, average_distance, best_of_size, narrowest, no_distance
 from mooring.engine.topologymanager.wide import Demand, Family, sets_of_size
-from mooring.lazy import dataclass
 
 
 def closest_first(
@@ -121,7 +121,7 @@ def _best_of(masks: set[int], info: NUMAInfo) -> int:
 
 def _best_common(families: Sequence[Family], size: int, info: NUMAInfo) -> int:
     """Return the best set of one size that all families describe and prefer; 0 when there is none."""
-    if any(family.sockets is None and family.smallest != size for family in families):
+    if any(not family.sockets and family.smallest != size for family in families):
         return 0
     universe, required = info.nodes, 0
     demands: list[Demand] = []
@@ -148,33 +148,33 @@ def best_reachable(entries: Sequence[Entry], info: NUMAInfo, bound: int) -> int:
     """
     meetings = _meetings(entries, info.nodes)
     universe = NO_NODES
-    for meeting in meetings:
-        universe |= meeting.room
+    for room, _ in meetings:
+        universe |= room.universe
     if info.distances is not None:
         average_distance(info, universe)  # without a distance that it needs the kubelet crashes
-    width = max((meeting.room.bit_count() for meeting in meetings), default=0)
+    width = max((room.universe.bit_count() for room, _ in meetings), default=0)
     for size in (*range(min(bound, width), 0, -1), *range(bound + 1, width + 1)):
-        found = {_best_meeting(meeting, size, info) for meeting in meetings} - {0}
-        if found:
-            return best_of_size(info, tuple(found))
+        found = {
+            closest_first(
+                info, room.universe, size, room.required, room.demands, partial(_can_spare, met, room.universe)
+            )
+            for room, met in meetings
+            if room.required.bit_count() <= size <= room.universe.bit_count()
+        }
+        if found - {0}:
+            return best_of_size(info, tuple(found - {0}))
     return 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Meeting:
-    """One way to choose from every entry: a listed mask, or a family as a whole, whose member is still open."""
+def _meetings(entries: Sequence[Entry], nodes: int) -> list[tuple[Family, tuple[Family, ...]]]:
+    """Return every way to choose from the entries that leaves some node, those of equal outcome once.
 
-    room: int
-    """The nodes that all chosen masks and families have; every intersection lies inside."""
-    families: tuple[Family, ...]
-    forced: int
-    """Nodes of the room that no family can leave out."""
-    demands: tuple[Demand, ...]
-    """What every intersection meets; not all that meet it are intersections."""
+    Of each entry a listed mask is chosen, or a family as a whole, whose member is still open.
 
-
-def _meetings(entries: Sequence[Entry], nodes: int) -> list[_Meeting]:
-    """Return every way to choose from the entries that leaves some node, those of equal outcome once."""
+    Returns:
+        For each way a family in which every intersection lies, though not all its members are intersections: it has the
+        nodes that all chosen masks and families have. And the families that were chosen.
+    """
     ways: dict[tuple[int, tuple[int, ...]], None] = {(nodes, ()): None}
     for index, entry in enumerate(entries):
         if isinstance(entry, Family):
@@ -186,19 +186,20 @@ def _meetings(entries: Sequence[Entry], nodes: int) -> list[_Meeting]:
             grown.update({(fixed, (*chosen, index)): None for fixed, chosen in ways})
         ways = grown
     families = {index: entry for index, entry in enumerate(entries) if isinstance(entry, Family)}
-    found = (_meeting(fixed, tuple(families[index] for index in chosen)) for fixed, chosen in ways)
-    return [meeting for meeting in found if meeting.room and all(d.is_met(meeting.room) for d in meeting.demands)]
-
-
-def _meeting(fixed: int, families: tuple[Family, ...]) -> _Meeting:
-    room = fixed
-    for family in families:
-        room &= family.universe
-    forced = 0
-    for node in members(room):
-        if not any(family.describes(family.universe & ~(1 << node)) for family in families):
-            forced |= 1 << node
-    return _Meeting(room, families, forced, tuple(_shared_demands(families, fixed)))
+    meetings: list[tuple[Family, tuple[Family, ...]]] = []
+    for fixed, chosen in ways:
+        met = tuple(families[index] for index in chosen)
+        shared, forced = NUMAMask(fixed), NO_NODES
+        for family in met:
+            shared &= family.universe
+        for node in members(shared):
+            # A node that no family can leave out
+            if not any(family.describes(family.universe & ~(1 << node)) for family in met):
+                forced |= 1 << node
+        room = Family(shared, tuple(_shared_demands(met, fixed)), 0, required=forced)
+        if room.describes(shared):
+            meetings.append((room, met))
+    return meetings
 
 
 def _shared_demands(families: Sequence[Family], fixed: int) -> Iterator[Demand]:
@@ -226,24 +227,13 @@ def _shared_demands(families: Sequence[Family], fixed: int) -> Iterator[Demand]:
         yield Demand(common * len(needs) - kept_outside, least)
 
 
-def _best_meeting(meeting: _Meeting, size: int, info: NUMAInfo) -> int:
-    """Return the best intersection of one size; 0 when there is none."""
-    room, forced, demands = meeting.room, meeting.forced, meeting.demands
-    if not forced.bit_count() <= size <= room.bit_count():
-        return 0
-
-    def is_reachable(mask: int) -> bool:
-        return _can_spare(meeting.families, mask, room & ~mask)
-
-    return closest_first(info, room, size, forced, demands, is_reachable)
-
-
-def _can_spare(families: Sequence[Family], target: int, others: int) -> bool:
-    """Tell whether the families can leave out all nodes of ``others`` among them and keep the target.
+def _can_spare(families: Sequence[Family], room: int, target: int) -> bool:
+    """Tell whether the families can leave out, among them, all nodes of the room but the target, and keep that.
 
     When one of them holds the target itself it leaves out everything. Otherwise each node is given to a family that
     can still spare it, the heavy ones first, with a return where that leads nowhere.
     """
+    others = room & ~target
     if not others:
         return all(_keeps(family, family.universe, target) for family in families)
     if any(family.describes(target) and target not in family.barred for family in families):

@@ -29,7 +29,6 @@ from mooring.fleet.documents import (
     FleetDrainDocument,
     FleetFitDocument,
     FleetUpgradeDocument,
-    MovePart,
     MovePlanPart,
     NodeUpgradePart,
     RelocatedPart,
@@ -37,7 +36,7 @@ from mooring.fleet.documents import (
 from mooring.fleet.live_cluster import LiveCluster
 from mooring.fleet.live_objects import EVERYTHING, Fixed, LivePod
 from mooring.fleet.nodes import Nodes, causes
-from mooring.fleet.relocation.moves import MOST_TRIALS, MovePlan, MovingPods, fewest_moves
+from mooring.fleet.relocation.moves import MOST_TRIALS, MovingPods, fewest_moves
 from mooring.fleet.scheduler.scheduler import Scheduler
 from mooring.fleet.scheduler.strategy import Strategy
 from mooring.fleet.states import restarting
@@ -82,9 +81,7 @@ def fit(live: LiveCluster, question: FitQuestion, seed: int = 0, trials: int = M
                 full.admit(full.places[name], question.asked)
         why = causes(full, question.asked)
     reasons = [(pod, fixed(pod, live, question)) for node, pods in live.pods.items() if node for pod in pods]
-    plan = MovePlan((), sum(now.values()), is_exact=not rest)
-    after, moves = now, list[MovePart]()
-    names = [member.name for member in nodes.table.members]
+    plan, after = MovePlanPart([], is_exact=not rest, at_least=0), now
     # Replicas that repel or attract one another do not fill each node by itself.
     if rest and question.moves and not question.asked.relations.has_required_terms:
         movable = [pod for pod, reason in reasons if reason is None]
@@ -92,13 +89,17 @@ def fit(live: LiveCluster, question: FitQuestion, seed: int = 0, trials: int = M
         plan = fewest_moves(moving, question.replicas, trials)
         # The replacement of an evicted pod lands on its target, or on any other node that is left: none that the plan
         # needs, and none that would lose room.
-        needed = {place for _, *places in plan.moves for place in places}
-        for pod, source, target in plan.moves:
+        needed = {name for move in plan.moves for name in (move.source, move.target)}
+        for move in plan.moves:
+            pod = moving.pods[move.uid]
             losing = {place for place in moving.targets(pod) if moving.would_lose(pod, place)}
-            cordoned = [names[place] for place in sorted((needed | losing) - {target})]
-            moves.append(MovePart(pod.name, pod.uid, names[source], names[target], cordoned))
-            moving.try_move(pod, target)
-        after = _distributed(nodes, question, plan.room, seed)
+            move.cordon = [
+                name
+                for name, place in nodes.places.items()
+                if name != move.target and (name in needed or place in losing)
+            ]
+            moving.try_move(pod, nodes.places[move.target])
+        after = _distributed(nodes, question, min(moving.total, question.replicas), seed)
     return FleetFitDocument(
         cluster=live.cluster.name,
         of=question.name,
@@ -108,7 +109,7 @@ def fit(live: LiveCluster, question: FitQuestion, seed: int = 0, trials: int = M
         causes=why,
         fits_after=sum(after.values()),
         after=after,
-        plan=MovePlanPart(moves, plan.is_exact, plan.at_least),
+        plan=plan,
         fixed=dict(Counter(reason.value for _, reason in reasons if reason is not None)),
         assumed=list(live.cluster.findings),
     )

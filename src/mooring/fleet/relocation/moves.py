@@ -11,12 +11,12 @@ was left untried.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import combinations, islice, product
 from typing import Final, TypeAlias
 
 from mooring.fleet.cluster import PodDemand
+from mooring.fleet.documents import MovePart, MovePlanPart
 from mooring.fleet.live_objects import LivePod
 from mooring.fleet.nodes import Nodes
 from mooring.fleet.scheduler.strategy import feasible, friendly
@@ -162,25 +162,12 @@ _TARGETS: Final = 100
 """Nodes to which the bounded search tries to move a pod."""
 
 
-@dataclass(frozen=True, slots=True)
-class MovePlan:
-    """Moves, and what they come to."""
-
-    moves: tuple[Move, ...]
-    room: int
-    """Replicas that fit afterwards, at most as many as are wanted."""
-    is_exact: bool
-    """Whether no shorter sequence of moves makes room for as many, and no sequence makes room for more."""
-    at_least: int = 0
-    """Shorter sequences were all tried, and none makes room for all."""
-
-
 class _SpentError(Exception):
     """The exhaustive search has tried enough."""
 
 
-def fewest_moves(pods: MovingPods, wanted: int, trials: int = MOST_TRIALS) -> MovePlan:
-    """Return the moves after which as many replicas fit as are wanted, or as many as can be.
+def fewest_moves(pods: MovingPods, wanted: int, trials: int = MOST_TRIALS) -> MovePlanPart:
+    """Return the moves after which as many replicas fit as are wanted, or as many as can be; no node is cordoned yet.
 
     Args:
         pods: nodes and pods; not changed in the end.
@@ -188,19 +175,23 @@ def fewest_moves(pods: MovingPods, wanted: int, trials: int = MOST_TRIALS) -> Mo
         trials: moves that the exhaustive search tries.
     """
     search = _Search(pods, wanted, pods.trials + trials)
-    best = search.best
     if len(pods.pods) * len(pods.rooms) > trials:
-        return _bounded(pods, wanted, best, min(1, wanted - best.room))
+        return _bounded(pods, wanted, search, min(1, wanted - search.room))
     for length in range(_LONGEST + 1):
         search.begin()
         try:
             search.extend(length, ())
         except _SpentError:
-            return _bounded(pods, wanted, search.best, length)
-        best = search.best
-        if best.room >= wanted or not search.reached:
-            return replace(best, is_exact=True, at_least=len(best.moves))
-    return _bounded(pods, wanted, best, _LONGEST + 1)
+            return _bounded(pods, wanted, search, length)
+        if search.room >= wanted or not search.reached:
+            return _plan(pods, search.best, is_exact=True, at_least=len(search.best))
+    return _bounded(pods, wanted, search, _LONGEST + 1)
+
+
+def _plan(pods: MovingPods, moves: Iterable[Move], *, is_exact: bool, at_least: int) -> MovePlanPart:
+    names = [member.name for member in pods.nodes.table.members]
+    parts = [MovePart(pod.name, pod.uid, names[source], names[target], []) for pod, source, target in moves]
+    return MovePlanPart(parts, is_exact, at_least)
 
 
 class _Search:
@@ -208,7 +199,10 @@ class _Search:
 
     def __init__(self, pods: MovingPods, wanted: int, spent: int) -> None:
         self._pods, self._wanted, self._spent = pods, wanted, spent
-        self.best = MovePlan((), min(pods.total, wanted), is_exact=False)
+        self.best: tuple[Move, ...] = ()
+        """The shortest sequence of those after which most replicas fit."""
+        self.room = min(pods.total, wanted)
+        """Replicas that fit after it, at most as many as are wanted."""
         self._known: dict[object, int] = {}
         self.reached = False
         """Whether a situation was met that no shorter sequence comes to."""
@@ -232,8 +226,8 @@ class _Search:
         if left == 0:
             self.reached |= signature not in self._before
             room = min(self._pods.total, self._wanted)
-            if room > self.best.room:
-                self.best = MovePlan(moves, room, is_exact=False)
+            if room > self.room:
+                self.best, self.room = moves, room
             return
         moved = {pod.uid for pod, *_ in moves}
         for pod in self._pods.pods.values():
@@ -250,14 +244,14 @@ class _Search:
                     self.extend(left - 1, (*moves, (pod, source, target)))
                 finally:
                     undo()
-                if self.best.room >= self._wanted:
+                if self.room >= self._wanted:
                     return
 
 
-def _bounded(pods: MovingPods, wanted: int, found: MovePlan, at_least: int) -> MovePlan:
+def _bounded(pods: MovingPods, wanted: int, search: _Search, at_least: int) -> MovePlanPart:
     """Free one node after another, of one pod first, then of two, then of three.
 
-    Returns what was found before if that is better.
+    Returns what the exhaustive search found if that is better.
     """
     moves: list[Move] = []
     undone: list[Callable[[], None]] = []
@@ -274,9 +268,9 @@ def _bounded(pods: MovingPods, wanted: int, found: MovePlan, at_least: int) -> M
     room = min(pods.total, wanted)
     for undo in reversed(undone):
         undo()
-    if (room, -len(moves)) <= (found.room, -len(found.moves)):
-        return replace(found, at_least=at_least)
-    return MovePlan(tuple(moves), room, is_exact=room >= wanted and len(moves) <= at_least, at_least=at_least)
+    if (room, -len(moves)) <= (search.room, -len(search.best)):
+        return _plan(pods, search.best, is_exact=False, at_least=at_least)
+    return _plan(pods, moves, is_exact=room >= wanted and len(moves) <= at_least, at_least=at_least)
 
 
 def _freed(pods: MovingPods, place: int, count: int, moved: Collection[str]) -> list[tuple[Move, Callable[[], None]]]:

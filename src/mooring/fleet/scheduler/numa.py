@@ -13,6 +13,7 @@ most_allocated.go, balanced_allocation.go, least_numa.go), with its weight of 1.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from functools import partial
 from itertools import combinations
 from statistics import fmean, variance
@@ -20,7 +21,6 @@ from typing import Any, Final
 
 from mooring.engine.core.pod import ContainerKind, QoS
 from mooring.engine.kubelet.admit import Memo, PodShape
-from mooring.fleet.scheduler.strategy import NUMAScoring
 from mooring.fleet.states import SharedState
 from mooring.published.observation import zones_of
 
@@ -37,6 +37,15 @@ Zone = dict[str, Any]
 """As a NodeResourceTopology has it."""
 Amounts = dict[str, int]
 """Resource -> amount; cpu in millicores."""
+
+
+class NUMAScoring(Enum):
+    """How the plugin NodeResourceTopologyMatch scores; the value is the name in its configuration."""
+
+    LEAST = "LeastAllocated"
+    MOST = "MostAllocated"
+    BALANCED = "BalancedAllocation"
+    FEWEST_NODES = "LeastNUMANodes"
 
 
 class NUMAMatch:

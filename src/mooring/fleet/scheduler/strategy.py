@@ -23,6 +23,7 @@ import numpy as np
 
 from mooring.engine.core.errors import InputError
 from mooring.fleet.cluster import PodDemand
+from mooring.fleet.scheduler.numa import NUMAScoring
 from mooring.fleet.scheduler.table import Amounts, NodeMask, NodeTable, PodIndex
 from mooring.inputs.pods.pod_relations import HOSTNAME, PodAffinityTerm, PodRelations, SpreadConstraint
 
@@ -192,15 +193,6 @@ class Scoring(Enum):
     RATIO = "RequestedToCapacityRatio"
 
 
-class NUMAScoring(Enum):
-    """How the plugin NodeResourceTopologyMatch scores; the value is the name in its configuration."""
-
-    LEAST = "LeastAllocated"
-    MOST = "MostAllocated"
-    BALANCED = "BalancedAllocation"
-    FEWEST_NODES = "LeastNUMANodes"
-
-
 Shape = tuple[tuple[int, int], ...]
 """Points of a function: percent of use, score from 0 to 10; percent ascending."""
 BIN_PACKING: Final[Shape] = ((0, 0), (100, 10))
@@ -233,8 +225,8 @@ class Strategy:
         return "+".join([*parts, *(["agent"] if self.agent else [])])
 
 
-def strategy_of(text: str) -> Strategy:
-    """Return the strategy of a name.
+def strategy_of(text: str, *, extender: bool = False) -> Strategy:
+    """Return the strategy of a name, with the extender where the name or the argument says so.
 
     Raises:
         InputError: it names none.
@@ -251,7 +243,7 @@ def strategy_of(text: str) -> Strategy:
     scoring = scorings[found[1]]
     if found[2] is not None and scoring is not Scoring.RATIO:
         raise _unknown(text, f"only {Scoring.RATIO.value} has a shape")
-    extender, agent, numa, kinds = False, False, None, {one.value: one for one in NUMAScoring}
+    agent, numa, kinds = False, None, {one.value: one for one in NUMAScoring}
     for word in found[3].split("+")[1:]:
         kind, _, choice = word.partition(":")
         if word == "extender":

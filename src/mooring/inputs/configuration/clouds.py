@@ -26,7 +26,7 @@ from mooring.engine.core.errors import InputError
 from mooring.inputs.configuration.kubelet_config import Layer, Tier
 from mooring.inputs.configuration.kubelet_flags import split_arguments
 from mooring.inputs.configuration.sources import BOOTSTRAP_OPTIONS
-from mooring.inputs.configuration.vendors import NamedVersion, VendorPart
+from mooring.inputs.configuration.vendors import ConfigurationFormat, NamedVersion, VendorPart, of_kind, without_kind
 from mooring.inputs.decoding.fields import as_mapping, check_version, count_at, list_at, text_at
 
 _GIB: Final = 2**30
@@ -217,17 +217,17 @@ def custom_kubelet_config(part: VendorPart) -> Iterator[Layer]:
     if part.machine is not None:
         own["kubeReserved"] = {"cpu": f"{aks_milli(part.machine.num_cores)}m"}
 
-    def memory(fields: Mapping[str, Any]) -> int | None:
+    def memory(fields: Mapping[str, Any]) -> tuple[int, bool]:
         pods, machine = fields.get("maxPods"), part.machine
-        return aks_memory(pods, machine.memory_capacity) if isinstance(pods, int) and machine is not None else None
+        if isinstance(pods, int) and machine is not None:
+            return aks_memory(pods, machine.memory_capacity), True
+        return aks_memory(0, _GIB), False
 
     message = (
         "AKS reserves 50 MB and 20 MB for each of maxPods, at most a quarter of the memory: add maxPods of the node "
         "pool, or kubeReserved.memory, as a drop-in where neither is there"
     )
-    yield part.documented(
-        Tier.VENDOR_FILE, own, {"kubeReserved.memory": part.computed(message, memory, aks_memory(0, _GIB))}
-    )
+    yield part.documented(Tier.VENDOR_FILE, own, {"kubeReserved.memory": part.computed(message, memory)})
     yield part.translated(Tier.FILE, "", _AKS_FIELDS)
     thresholds = part.mapping("hardEvictionThreshold")
     amounts = {"cpu": f"{milli}m" if milli else "", "memory": f"{mebibytes}Mi" if mebibytes else ""}
@@ -311,15 +311,14 @@ def _own_file(part: VendorPart, *, with_cgroups: bool) -> Layer:
         "maxPods counts, set kubeReserved.memory where the instance type has another number"
     )
 
-    def memory(fields: Mapping[str, Any]) -> int | None:
+    def memory(fields: Mapping[str, Any]) -> tuple[int, bool]:
         pods = fields.get("maxPods")
-        return eks_memory(pods) if isinstance(pods, int) else None
+        return (eks_memory(pods), True) if isinstance(pods, int) else (eks_memory(0), False)
 
-    computed = {"kubeReserved.memory": part.computed(message, memory, eks_memory(0))}
-    return part.documented(Tier.VENDOR_FILE, fields, computed)
+    return part.documented(Tier.VENDOR_FILE, fields, {"kubeReserved.memory": part.computed(message, memory)})
 
 
-GKE_SECTIONS: Final[frozenset[str]] = frozenset({"kubeletConfig", "linuxConfig"})
+_GKE_SECTIONS: Final[frozenset[str]] = frozenset({"kubeletConfig", "linuxConfig"})
 _MEMORY: Final = {"none": "None", "static": "Static"}
 _GKE_FIELDS: Final = (
     ("cpuManagerPolicy", "cpuManagerPolicy", ("none", "static")),
@@ -340,7 +339,7 @@ def node_system_config(part: VendorPart) -> Iterator[Layer]:
         part.note("", f"GKE {reserved}, which is not known here")
     else:
         message = f"GKE {reserved}, as its documentation says; system pods of GKE are not counted"
-        memory = {"kubeReserved.memory": part.computed(message, lambda _: gke_memory(machine.memory_capacity))}
+        memory = {"kubeReserved.memory": part.computed(message, lambda _: (gke_memory(machine.memory_capacity), True))}
         cpu = {"cpu": f"{milli_by_ranges(machine.num_cores)}m"}
         yield part.documented(Tier.VENDOR_FILE, {"kubeReserved": cpu}, memory)
     yield part.translated(Tier.FILE, _SECTION, _GKE_FIELDS)
@@ -360,3 +359,15 @@ def has_aks_names(content: Mapping[str, Any]) -> bool:
     reserved = content.get("kubeReserved")
     inner = isinstance(reserved, Mapping) and not {"cpuMillicores", "memoryMB"}.isdisjoint(reserved)
     return inner or not _OWN_NAMES.isdisjoint(content)
+
+
+FORMATS: Final[tuple[ConfigurationFormat, ...]] = (
+    ConfigurationFormat("EKS bootstrap.sh", lambda content: set(content) == {BOOTSTRAP_OPTIONS}, bootstrap_script),
+    ConfigurationFormat("EKS", of_kind("node.eks.aws/", "NodeConfig"), node_config, "EKSNodeConfig", several=True),
+    ConfigurationFormat("AKS", is_node_pool, node_pool, version=pool_version),
+    ConfigurationFormat(
+        "GKE", without_kind(lambda content: not _GKE_SECTIONS.isdisjoint(content)), node_system_config,
+        "GKENodeSystemConfig",
+    ),
+    ConfigurationFormat("AKS", without_kind(has_aks_names), custom_kubelet_config, "AKSKubeletConfig"),
+)  # fmt: skip

@@ -1,4 +1,4 @@
-"""Distributions of Kubernetes: kubeadm, k3s and RKE2, Talos, OpenShift.
+"""Distributions of Kubernetes: kubeadm, k3s and RKE2, Talos, OpenShift; and the one table of all vendors' formats.
 
 kubeadm's file: flags of the kubelet beside its configuration.
 
@@ -31,7 +31,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from functools import reduce
+from functools import partial, reduce
 from itertools import combinations
 from operator import add
 from typing import Any, Final
@@ -40,17 +40,17 @@ from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding, SourcePlace
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
-from mooring.inputs.configuration.clouds import POLICIES
+from mooring.inputs.configuration import clouds, vendors
 from mooring.inputs.configuration.kubelet_config import KIND, FieldPlace, Layer, Tier
-from mooring.inputs.configuration.vendors import NamedVersion, VendorPart
+from mooring.inputs.configuration.vendors import ConfigurationFormat, NamedVersion, VendorPart, of_kind, without_kind
 from mooring.inputs.decoding import fields as reading
 from mooring.inputs.decoding.api_fields import UNKNOWN_CONFIGURATION_FIELD
 from mooring.inputs.decoding.fields import each_at, list_at, mapping_at, name_at, text_at, within
 
-KUBEADM: Final = "kubeadm.k8s.io/"
+_KUBEADM: Final = "kubeadm.k8s.io/"
 _ARGUMENTS: Final = "nodeRegistration.kubeletExtraArgs"
 _KUBEADM_VERSIONS: Final = {
-    "v1beta3": (dict, "must be a mapping of names to values in v1beta3", f"write apiVersion: {KUBEADM}v1beta4"),
+    "v1beta3": (dict, "must be a mapping of names to values in v1beta3", f"write apiVersion: {_KUBEADM}v1beta4"),
     "v1beta4": (list, "must be a list of names and values in v1beta4", "write - {name: max-pods, value: '110'}"),
 }
 """Version -> form of the arguments, and what is said of the other's."""
@@ -60,10 +60,10 @@ _LABEL: Final = re.compile(r"(?:latest|stable)(?:-1(\.\d+)?)?")
 
 def kubeadm_node(part: VendorPart) -> Iterator[Layer]:
     """Yield the flags that kubeadm passes to the kubelet of a node."""
-    version = part.text("apiVersion").removeprefix(KUBEADM)
+    version = part.text("apiVersion").removeprefix(_KUBEADM)
     if version not in _KUBEADM_VERSIONS:
-        remedy = f"write {' or '.join(KUBEADM + one for one in _KUBEADM_VERSIONS)}"
-        raise InputError(f"{KUBEADM}{version:.20} is not supported", field="apiVersion", remedy=remedy)
+        remedy = f"write {' or '.join(_KUBEADM + one for one in _KUBEADM_VERSIONS)}"
+        raise InputError(f"{_KUBEADM}{version:.20} is not supported", field="apiVersion", remedy=remedy)
     form, problem, remedy = _KUBEADM_VERSIONS[version]
     registration = part.mapping("nodeRegistration")
     given = registration.get("kubeletExtraArgs")
@@ -93,7 +93,7 @@ def named_version(part: VendorPart) -> NamedVersion | None:
     return NamedVersion(text, part.place(_RELEASE)) if text else None
 
 
-RANCHER_ARGUMENTS: Final = "kubelet-arg"
+_RANCHER_ARGUMENTS: Final = "kubelet-arg"
 _FLAGS = """
     agent-token cluster-cidr cluster-dns cluster-init cni data-dir datastore-endpoint debug disable
     disable-cloud-controller disable-kube-proxy embedded-registry etcd-snapshot-retention flannel-backend
@@ -102,18 +102,14 @@ _FLAGS = """
     secrets-encryption selinux server service-cidr system-default-registry tls-san token token-file
     write-kubeconfig write-kubeconfig-mode
 """
-_FLAGS_OF_K3S: Final = frozenset(_FLAGS.split())
-"""Some flags of both distributions, by which their files are recognised."""
 _K3S_THRESHOLDS: Final = {"imagefs.available": "5%", "nodefs.available": "5%"}
 _MISSPELT: Final = (
     "kubelet-args", "kubelet_arg", "kubelet_args", "kubeletArg", "kubelet-extra-args", "kubelet-arguments",
 )  # fmt: skip
 
 
-def is_rancher_config(content: dict[str, object]) -> bool:
-    """Tell whether a document without kind is a config.yaml of k3s or RKE2."""
-    names = {name.removesuffix("+") for name in content}
-    return not names.isdisjoint({RANCHER_ARGUMENTS, *_MISSPELT, *_FLAGS_OF_K3S})
+_RANCHER_NAMES: Final = frozenset({_RANCHER_ARGUMENTS, *_MISSPELT, *_FLAGS.split()})
+"""Fields, and some flags of both distributions, by which their files are recognised."""
 
 
 def rancher_config(part: VendorPart) -> Iterator[Layer]:
@@ -121,18 +117,18 @@ def rancher_config(part: VendorPart) -> Iterator[Layer]:
     for name in _MISSPELT:
         if name in part.content:
             place = part.place(name).source
-            message = f"{place}: {part.vendor} has no field {name}; did you mean {RANCHER_ARGUMENTS}?"
+            message = f"{place}: {part.vendor} has no field {name}; did you mean {_RANCHER_ARGUMENTS}?"
             part.report(Finding("warning", name, message, UNKNOWN_CONFIGURATION_FIELD, place))
     yield part.documented(Tier.VENDOR_DROP_IN, {"evictionHard": dict(_K3S_THRESHOLDS)})
     given = [
         (f"--{text.lstrip('-')}", path)
-        for name in (RANCHER_ARGUMENTS, f"{RANCHER_ARGUMENTS}+")
+        for name in (_RANCHER_ARGUMENTS, f"{_RANCHER_ARGUMENTS}+")
         for text, path in part.strings(name)
     ]
     yield part.flags(given)
 
 
-TALOS: Final = "v1alpha1"
+_TALOS: Final = "v1alpha1"
 _PROTECTED_FIELDS: Final = (
     "apiVersion", "authentication", "authorization", "cgroupRoot", "kind", "kubeletCgroups", "port",
     "protectKernelDefaults", "resolvConf", "rotateCertificates", "seccompDefault", "staticPodPath", "systemCgroups",
@@ -185,8 +181,8 @@ def image_version(part: VendorPart, path: str) -> NamedVersion | None:
     return NamedVersion(tag, part.place(path)) if tag else None
 
 
-MACHINE_CONFIG: Final = "machineconfiguration.openshift.io/"
-PROFILE: Final = "performance.openshift.io/"
+_MACHINE_CONFIG: Final = "machineconfiguration.openshift.io/"
+_PROFILE: Final = "performance.openshift.io/"
 _CONFIG: Final = "spec.kubeletConfig"
 _RESERVED_FIELDS: Final = ("cgroupDriver", "clusterDNS", "clusterDomain", "featureGates", "staticPodPath", "failSwapOn")
 """Fields that the machine config operator refuses in a KubeletConfig."""
@@ -198,7 +194,7 @@ _SYSTEM: Final[Mapping[str, str]] = {"cpu": "500m", "memory": "1Gi", "ephemeral-
 
 def kubelet_config_object(part: VendorPart) -> Iterator[Layer]:
     """Yield what the machine config operator makes of a KubeletConfig."""
-    reading.check_version(part.content, f"{MACHINE_CONFIG}v1", required=True)
+    reading.check_version(part.content, f"{_MACHINE_CONFIG}v1", required=True)
     spec = part.mapping("spec")
     given = part.mapping(_CONFIG)
     part.refuse_fields(_CONFIG, _RESERVED_FIELDS)
@@ -235,23 +231,20 @@ _PAGE_SIZES: Final = ("2M", "1G", "32M", "512M")
 _SNIPPET: Final = "metadata.annotations.kubeletconfig.experimental"
 _UNCORE: Final = "kubeletconfig.prefer-align-cpus-by-uncorecache"
 _THRESHOLDS: Final = {
-    "memory.available": "100Mi",
-    "nodefs.available": "10%",
-    "imagefs.available": "15%",
-    "nodefs.inodesFree": "5%",
-}
+    "memory.available": "100Mi", "nodefs.available": "10%", "imagefs.available": "15%", "nodefs.inodesFree": "5%",
+}  # fmt: skip
 _EACH_RESERVED: Final = "500Mi"
 """Memory of kubeReserved, and of systemReserved, that the operator sets unless the annotation does."""
 
 
 def performance_profile(part: VendorPart) -> Iterator[Layer]:
     """Yield what the node tuning operator makes of a PerformanceProfile."""
-    if not part.text("apiVersion").startswith(PROFILE):
-        raise InputError("is not supported", field="apiVersion", remedy=f"write {PROFILE}v2")
+    if not part.text("apiVersion").startswith(_PROFILE):
+        raise InputError("is not supported", field="apiVersion", remedy=f"write {_PROFILE}v2")
     reserved = _reserved_cpus(part)
     policy = part.text("spec.numa.topologyPolicy")
     if policy:
-        part.check_value("spec.numa.topologyPolicy", policy, POLICIES)
+        part.check_value("spec.numa.topologyPolicy", policy, clouds.POLICIES)
     # The fields of a KubeletConfiguration in the profile's annotation
     text = text_at(part.mapping("metadata.annotations"), _SNIPPET.removeprefix("metadata.annotations."))
     with within(_SNIPPET):
@@ -299,14 +292,11 @@ def _reserved_cpus(part: VendorPart) -> CPUSet:
     return sets["reserved"] | sets["shared"] if mixed else sets["reserved"]
 
 
+_BY_POLICY: Final = ("cpuManagerPolicyOptions", "memoryManagerPolicy", "reservedMemory", "topologyManagerPolicy")
 _PATHS: Final = {
-    "cpuManagerPolicy": "spec.cpu",
-    "cpuManagerPolicyOptions": "spec.numa.topologyPolicy",
-    "cpuManagerReconcilePeriod": "spec.cpu",
-    "memoryManagerPolicy": "spec.numa.topologyPolicy",
-    "reservedMemory": "spec.numa.topologyPolicy",
     "reservedSystemCPUs": "spec.cpu.reserved",
-    "topologyManagerPolicy": "spec.numa.topologyPolicy",
+    **dict.fromkeys(("cpuManagerPolicy", "cpuManagerReconcilePeriod"), "spec.cpu"),
+    **dict.fromkeys(_BY_POLICY, "spec.numa.topologyPolicy"),
 }
 """Field of the kubelet -> what of the profile decides it; others come from the annotation or are defaults."""
 
@@ -328,12 +318,10 @@ def _fields(part: VendorPart, snippet: Mapping[str, Any], reserved: CPUSet, poli
         if snippet.get("reservedMemory") is None:
             # The first NUMA node is the only one that every machine has.
             texts = [fields[name]["memory"] for name in ("kubeReserved", "systemReserved")]
-            texts.append(fields["evictionHard"]["memory.available"])
             try:
-                memory = reduce(add, map(Quantity.parse, texts))
+                memory = reduce(add, map(Quantity.parse, [*texts, fields["evictionHard"]["memory.available"]]))
             except QuantitySyntaxError as error:
-                problem = f"memory of the reservations cannot be added: {error}"
-                raise InputError(problem, field=_SNIPPET) from None
+                raise InputError(f"memory of the reservations cannot be added: {error}", field=_SNIPPET) from None
             fields["reservedMemory"] = [{"numaNode": 0, "limits": {"memory": str(memory)}}]
     if policy == "single-numa-node":
         options = {"full-pcpus-only": "true", **options}
@@ -359,3 +347,54 @@ def _pages(part: VendorPart) -> str:
         seen.add((size, node))
         words.append(f"{count} huge pages of {size}" + ("" if node < 0 else f" on NUMA node {node}"))
     return ", ".join(words)
+
+
+_REMEDY: Final = (
+    "OpenShift does not merge those of one pool, the one created last decides alone: keep that one, or write the "
+    "fields of the KubeletConfig into the profile's annotation kubeletconfig.experimental"
+)
+_OpenShift = partial(ConfigurationFormat, "OpenShift", one_of="KubeletConfig or PerformanceProfile", remedy=_REMEDY)
+FORMATS: Final[tuple[ConfigurationFormat, ...]] = (
+    vendors.ARGUMENTS,
+    ConfigurationFormat(
+        "kubeadm", of_kind(_KUBEADM, "InitConfiguration", "JoinConfiguration"), kubeadm_node,
+        "KubeadmNodeConfiguration", one_of="InitConfiguration or JoinConfiguration",
+    ),
+    ConfigurationFormat("kubeadm", of_kind(_KUBEADM, "ClusterConfiguration"), several=True, version=named_version),
+    ConfigurationFormat("kubeadm", of_kind(_KUBEADM, "ResetConfiguration", "UpgradeConfiguration"), several=True),
+    ConfigurationFormat(
+        "kube-proxy", of_kind("kubeproxy.config.k8s.io/", "KubeProxyConfiguration"), several=True, has_file=False
+    ),
+    _OpenShift(of_kind(_MACHINE_CONFIG, "KubeletConfig"), kubelet_config_object, "OpenShiftKubeletConfig"),
+    _OpenShift(of_kind(_PROFILE, "PerformanceProfile"), performance_profile, "PerformanceProfile"),
+    ConfigurationFormat(
+        "Talos", without_kind(lambda content: content.get("version") == _TALOS and "machine" in content),
+        machine_config, "TalosConfig", version=lambda part: image_version(part, "machine.kubelet.image"),
+    ),
+    ConfigurationFormat(
+        "Talos", lambda content: content.get("apiVersion") == _TALOS and content.get("kind") == "KubeletConfig",
+        kubelet_document, "TalosKubeletConfig", one_of="KubeletConfig of Talos",
+        version=lambda part: image_version(part, "image"),
+    ),
+    ConfigurationFormat(
+        "Talos", lambda content: content.get("apiVersion") == _TALOS and "kind" in content, several=True,
+        one_of="document of Talos",
+    ),
+    *clouds.FORMATS,
+    ConfigurationFormat(
+        "k3s",
+        without_kind(lambda names: not _RANCHER_NAMES.isdisjoint(name.removesuffix("+") for name in names)),
+        rancher_config, several=True, has_file=False, replaces=lambda content: _RANCHER_ARGUMENTS in content,
+    ),
+)  # fmt: skip
+"""All formats of vendors; the first that matches is meant. A KubeletConfiguration is tried after them."""
+
+
+def format_of(content: Mapping[str, Any]) -> ConfigurationFormat | None:
+    """Return the vendor's format of a document; None when it is none of them.
+
+    >>> found = format_of({"kubeletConfig": {"cpuManagerPolicy": "static"}})
+    >>> found.name if found else ""
+    'GKE'
+    """
+    return next((one for one in FORMATS if one.matches(content)), None)

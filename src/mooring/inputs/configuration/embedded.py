@@ -19,10 +19,10 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import SourcePlace
 from mooring.engine.releases.config_fields import FIELDS, MAPS_OF_TEXTS, Holds, KubeletField
 from mooring.inputs.configuration import clouds, sources
+from mooring.inputs.configuration.distributions import format_of
 from mooring.inputs.configuration.kubelet_config import KIND, is_kubelet_config
 from mooring.inputs.configuration.kubelet_flags import READINGS, carried_flags, kubelet_flags, merged_configuration
 from mooring.inputs.configuration.sources import BOOTSTRAP_OPTIONS, KUBELET_ARGUMENTS, ConfigurationSource
-from mooring.inputs.configuration.vendors import format_of
 from mooring.inputs.decoding.documents import positions_of
 from mooring.inputs.decoding.fields import Document, part_at
 from mooring.lazy import replace

@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from mooring.engine.core.config import CheckedFields, GivenFlag, KubeletConfig, ReservedMemory, may_be_off
 from mooring.engine.core.machine import Finding, SourcePlace
@@ -253,16 +253,9 @@ class FieldPlace:
         return f"{self.source}" if self.source.line or not self.field else f"{self.source}: {self.field}"
 
 
-@dataclass(frozen=True, slots=True)
-class Computed:
-    """A field that a vendor computes on the node."""
-
-    finding: Finding
-    """What is reported, unless another layer sets the field."""
-    formula: Callable[[Mapping[str, Any]], int | None] = lambda _: None
-    """Returns the bytes by the vendor's published formula from the fields in force; None where they do not decide."""
-    least: int = 0
-    """Bytes that every node of the vendor has; 0 where none are known."""
+Formula: TypeAlias = Callable[[Mapping[str, Any]], tuple[int, bool]]
+"""Returns the bytes that a vendor computes from the fields in force, and whether these decide. Where they do not, it is
+what every node of the vendor has, 0 if that is not known either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,8 +275,8 @@ class Layer:
     """Files and folders that flags name: the kubelet reads these too."""
     flags: tuple[GivenFlag, ...] = ()
     """Flags that not every release has."""
-    computed: Mapping[str, Computed] = field(default_factory=dict)
-    """Fields that the vendor sets to values that no file has."""
+    computed: Mapping[str, tuple[Finding, Formula]] = field(default_factory=dict)
+    """Fields that the vendor computes on the node, each with what is reported unless another layer sets it."""
 
     def says(self, path: str) -> Any:
         """Return the value of a field or of a key of one."""

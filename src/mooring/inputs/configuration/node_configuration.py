@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.decision import Fault
@@ -28,7 +29,7 @@ from mooring.inputs.decoding.fields import Document, Report, ignore, kind_of, te
 from mooring.lazy import dataclass, field, lazily, replace
 
 with lazily():
-    from mooring.inputs.configuration import embedded, vendors
+    from mooring.inputs.configuration import distributions, embedded, vendors
 
 if TYPE_CHECKING:
     from mooring.inputs.configuration.vendors import ConfigurationFormat, NamedVersion, VendorPart
@@ -96,16 +97,13 @@ def configuration_of(
     Raises:
         InputError: one of them is something else, or a configuration appears twice.
     """
-    gathered = _Gathered(release, machine)
+    findings: list[Finding] = []
     try:
-        for one in given:
-            for source in [one] if isinstance(one, ConfigurationSource) else sources_of([one]):
-                gathered.add(source)
+        found, layers, has_file = _gathered(given, release, machine, findings)
     except InputError:
-        for finding in gathered.findings:
+        for finding in findings:
             refused(finding)
         raise
-    found, layers = gathered.found, gathered.layers
     mooring_part = MooringConfig(release=release)
     if own := found.get(mooring.KIND):
         content, document = own
@@ -119,11 +117,16 @@ def configuration_of(
             devices, preferences = declared.declared_devices(content, source=document.source)
             if machine is not None:
                 declared.check_nodes(devices, machine, source=document.source)
-    gathered.report_unread()
-    has_file = gathered.has_file or not layers or any(Tier.FILE in layer.reads for layer in layers)
+    # The files that flags name and that were not given.
+    tiers = {layer.tier for layer in layers if not layer.built_in}
+    unread = ((layer.vendor, path) for layer in layers for tier, path in layer.reads.items() if tier not in tiers)
+    for vendor, path in unread:
+        message = f"the kubelet also reads {path}: give that with --config too"
+        findings.append(Finding("info", vendor, message, vendors.VENDOR_DECIDES))
+    has_file = has_file or not layers or any(Tier.FILE in layer.reads for layer in layers)
     if any(layer.computed for layer in layers):
         layers, told = _with_computed(layers, machine, has_file=has_file, release=release)
-        gathered.findings += told
+        findings += told
     merged = merged_layers(layers, has_file=has_file, release=release)
     shows_defaults = kubelet.KIND in found and kubelet.CONFIGZ in found[kubelet.KIND][0]
     fields = (name for layer in layers if not layer.built_in for name in layer.fields)
@@ -134,7 +137,7 @@ def configuration_of(
         config,
         mooring_part,
         devices,
-        tuple(gathered.findings),
+        tuple(findings),
         frozenset() if shows_defaults else frozenset(fields),
         tuple(layers),
         has_file,
@@ -159,79 +162,79 @@ def named_versions(given: Iterable[ConfigurationSource]) -> Iterator[NamedVersio
             yield named
 
 
-@dataclass(slots=True)
-class _Gathered:
-    """What the documents of a node said so far."""
+_Documents: TypeAlias = Mapping[str, tuple[dict[str, Any], Document]]
+"""Name under which a document is unique -> the content and the document, of several the first."""
 
-    release: Release
-    machine: MachineInfo | None
-    found: dict[str, tuple[dict[str, Any], Document]] = field(default_factory=dict)
-    """The first document of each name."""
-    layers: list[Layer] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
+
+def _gathered(
+    given: Iterable[ConfigurationSource | Document],
+    release: Release,
+    machine: MachineInfo | None,
+    findings: list[Finding],
+) -> tuple[_Documents, list[Layer], bool]:
+    """Return the documents, what they say about the kubelet, and whether it runs with a file; findings are added.
+
+    Raises:
+        InputError: a document cannot be used, or not beside the others.
+    """
+    found: dict[str, tuple[dict[str, Any], Document]] = {}
+    layers: list[Layer] = []
     file: Document | None = None
-    """What is the kubelet's file."""
-    has_file: bool = False
-
-    def add(self, source: ConfigurationSource) -> None:
-        """Take one document.
-
-        Raises:
-            InputError: it cannot be used, or not beside the others.
-        """
-        # The name under which a document is unique, its content, and the vendor's format, if it is one's.
-        document, form = source.document, None
-        content = document.content
-        if isinstance(content, dict):
-            form = vendors.DROP_IN if source.drop_in else _vendor_format(content)
-        name = form.one_of or form.name if form else ""
-        if form is None or not isinstance(content, dict):
-            name, content = recognised(document)
-        if name in self.found and not (form and form.several):
-            raise _second(name, document, self.found[name][1].source, form.remedy if form else "")
-        self.found.setdefault(name, (content, document))
-        if source.found:
-            message = f"{source.places([''])['']}: this part of the file is read as the kubelet's configuration"
-            self.findings.append(Finding("info", source.found, message, vendors.VENDOR_DECIDES))
-        if source.refused:
-            named = ", ".join(source.refused)
-            message = (
-                f"{source.places([''])['']}: {source.api} has no {named}: the API server refuses or drops it, and no "
-                "kubelet gets it; set it in spec.userData (a NodeConfig, or settings of Bottlerocket) or in the image"
-            )
-            place = source.places([""])[""]
-            self.findings.append(Finding("warning", source.found, message, UNKNOWN_CONFIGURATION_FIELD, place))
+    has_file = False
+    sources = ([one] if isinstance(one, ConfigurationSource) else sources_of([one]) for one in given)
+    for source in chain.from_iterable(sources):
+        document = source.document
+        name, content, form = _named(source)
+        if name in found and not (form and form.several):
+            raise _second(name, document, found[name][1].source, form.remedy if form else "")
+        found.setdefault(name, (content, document))
+        findings += _found_inside(source) if source.found else ()
+        said: list[Layer] = []
         if form is not None:
-            given = vendors.VendorPart(form.name, content, source, self.findings.append, self.machine)
-            layers = _vendor_layers(given, form, self.release)
+            part = vendors.VendorPart(form.name, content, source, findings.append, machine)
+            said = _vendor_layers(part, form, release)
             if form.replaces(content):
-                self.layers = [one for one in self.layers if one.tier is not Tier.FLAGS or one.vendor != form.name]
-            self.has_file = self.has_file or form.has_file or bool(source.found)
+                layers = [one for one in layers if one.tier is not Tier.FLAGS or one.vendor != form.name]
+            has_file = has_file or form.has_file or bool(source.found)
         elif name == kubelet.KIND:
-            layers = [_own_layer(content, source, self.findings, self.release)]
-            self.has_file = True
-        else:
-            return
-        if any(one.tier is Tier.FILE for one in layers):
-            if self.file is not None:
-                raise _second("configuration of the kubelet", document, self.file.source)
-            self.file = document
-        self.layers += layers
+            said = [_own_layer(content, source, findings, release)]
+            has_file = True
+        if any(one.tier is Tier.FILE for one in said):
+            if file is not None:
+                raise _second("configuration of the kubelet", document, file.source)
+            file = document
+        layers += said
+    return found, layers, has_file
 
-    def report_unread(self) -> None:
-        """Report the files that flags name and that were not given."""
-        given = {layer.tier for layer in self.layers if not layer.built_in}
-        for layer in self.layers:
-            for tier, path in layer.reads.items():
-                if tier not in given:
-                    message = f"the kubelet also reads {path}: give that with --config too"
-                    self.findings.append(Finding("info", layer.vendor, message, vendors.VENDOR_DECIDES))
+
+def _named(source: ConfigurationSource) -> tuple[str, dict[str, Any], ConfigurationFormat | None]:
+    """Return the name under which a document is unique, its content, and the vendor's format, if it is one's."""
+    content = source.document.content
+    form = None
+    if isinstance(content, dict):
+        form = vendors.DROP_IN if source.drop_in else _vendor_format(content)
+    if form is None or not isinstance(content, dict):
+        return *recognised(source.document), None
+    return form.one_of or form.name, content, form
+
+
+def _found_inside(source: ConfigurationSource) -> Iterator[Finding]:
+    """Yield what is to be known of a part of another tool's document."""
+    place = source.places([""])[""]
+    message = f"{place}: this part of the file is read as the kubelet's configuration"
+    yield Finding("info", source.found, message, vendors.VENDOR_DECIDES)
+    if source.refused:
+        message = (
+            f"{place}: {source.api} has no {', '.join(source.refused)}: the API server refuses or drops it, and no "
+            "kubelet gets it; set it in spec.userData (a NodeConfig, or settings of Bottlerocket) or in the image"
+        )
+        yield Finding("warning", source.found, message, UNKNOWN_CONFIGURATION_FIELD, place)
 
 
 def _vendor_format(content: dict[str, Any]) -> ConfigurationFormat | None:
     # Most documents are none of a vendor's: then nothing of vendors is loaded.
     known = content.get("kind") in (kubelet.KIND, mooring.KIND, declared.KIND)
-    return None if known else vendors.format_of(content)
+    return None if known else distributions.format_of(content)
 
 
 def _own_layer(
@@ -345,19 +348,19 @@ def _with_computed(
     found = list(layers)
     findings: dict[str, Finding] = {}
     for layer in tuple(found):
-        for path, computed in layer.computed.items():
+        for path, (noted, formula) in layer.computed.items():
             if path in findings or any(one.sets(path) for one in found):
                 continue
             fields = merged_layers(found, has_file=has_file, release=release)
-            exact, finding, origin = computed.formula(fields), computed.finding, "by its formula"
-            amount = exact
+            computed, is_exact = formula(fields)
+            finding, amount, origin = noted, computed if is_exact else None, "by its formula"
             if fields.get("memoryManagerPolicy") == "Static":
                 told = _told(path, fields, machine, release)
-                if exact is None:
-                    is_told = told is not None and told >= computed.least
-                    amount, origin = (told, "assumed") if is_told else (computed.least or None, "at least")
-                    finding = replace(finding, severity="warning", code=RESERVATION_UNKNOWN)
-                elif told is not None and abs(told - exact) < _MIB:
+                if not is_exact:
+                    is_told = told is not None and told >= computed
+                    amount, origin = (told, "assumed") if is_told else (computed or None, "at least")
+                    finding = replace(noted, severity="warning", code=RESERVATION_UNKNOWN)
+                elif told is not None and abs(told - computed) < _MIB:
                     amount = told
             words = "" if amount is None else f"; {path} is {Quantity.of_bytes(amount)} ({origin})"
             findings[path] = replace(finding, message=f"{finding.message}{words}")

@@ -1,4 +1,4 @@
-"""Documents of vendors: the one table of their formats, and a document while it is read.
+"""Documents of vendors: what a format of theirs is, and a document while it is read.
 
 Such a document has fields, their places, and what is to be reported of them.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache, partial
 from typing import Any, Final
 
 from mooring.engine.core.config import GivenFlag
@@ -15,16 +14,12 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding, SourcePlace
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.releases.config_fields import KNOWN_FLAGS, LASTING_FLAGS
-from mooring.inputs.configuration.kubelet_config import API_VERSION, KIND, Computed, FieldPlace, Layer, Tier
+from mooring.inputs.configuration.kubelet_config import API_VERSION, KIND, FieldPlace, Formula, Layer, Tier
 from mooring.inputs.configuration.kubelet_flags import kubelet_flags
-from mooring.inputs.configuration.sources import BOOTSTRAP_OPTIONS, KUBELET_ARGUMENTS, ConfigurationSource
+from mooring.inputs.configuration.sources import KUBELET_ARGUMENTS, ConfigurationSource
 from mooring.inputs.decoding.api_fields import UNKNOWN_CONFIGURATION_FIELD, unknown_fields, unknown_findings
 from mooring.inputs.decoding.fields import Report, mapping_at, nearest, text_at, within
-from mooring.lazy import dataclass, lazily, replace
-
-with lazily():
-    from mooring.inputs.configuration import clouds, distributions
-
+from mooring.lazy import dataclass, replace
 
 VENDOR_DECIDES: Final = "MOOR-514"
 """Code of what a vendor's file does not tell."""
@@ -50,11 +45,9 @@ class VendorPart:
     machine: MachineInfo | None = None
     """By whose size some vendors reserve; None when it is not known."""
 
-    def computed(
-        self, message: str, formula: Callable[[Mapping[str, Any]], int | None] = lambda _: None, least: int = 0
-    ) -> Computed:
-        """Return a field that the vendor computes; the message says how, the others as in :class:`Computed`."""
-        return Computed(self.finding("", message), formula, least)
+    def computed(self, message: str, formula: Formula = lambda _: (0, False)) -> tuple[Finding, Formula]:
+        """Return a field of a layer that the vendor computes; the message says how."""
+        return self.finding("", message), formula
 
     def place(self, path: str) -> FieldPlace:
         """Return where a field of the document is."""
@@ -162,7 +155,7 @@ class VendorPart:
         return Layer(Tier.FLAGS, flags.fields, place_of, self.vendor, reads=reads, flags=leaving)
 
     def documented(
-        self, tier: Tier, fields: Mapping[str, Any], computed: Mapping[str, Computed] | None = None
+        self, tier: Tier, fields: Mapping[str, Any], computed: Mapping[str, tuple[Finding, Formula]] | None = None
     ) -> Layer:
         """Return what the vendor sets by itself, as it documents; ``computed`` as in a layer."""
         place = FieldPlace(SourcePlace(f"{self.vendor}'s default"), "")
@@ -285,81 +278,10 @@ def _drop_in(part: VendorPart) -> Iterator[Layer]:
 DROP_IN: Final = ConfigurationFormat(
     "file of --config-dir", lambda _: True, _drop_in, KIND, several=True, has_file=False
 )
-_CREATED_LAST: Final = (
-    "OpenShift does not merge those of one pool, the one created last decides alone: keep that one, or write the "
-    "fields of the KubeletConfig into the profile's annotation kubeletconfig.experimental"
+ARGUMENTS: Final = ConfigurationFormat(
+    "flags of the kubelet",
+    lambda content: set(content) == {KUBELET_ARGUMENTS},
+    lambda part: iter([part.flags(part.strings(KUBELET_ARGUMENTS))]),
+    several=True,
+    has_file=False,
 )
-
-
-@cache
-def formats() -> tuple[ConfigurationFormat, ...]:
-    """Return all formats of vendors; the first that matches is meant. A KubeletConfiguration is tried after them."""
-    kubeadm, talos = distributions.KUBEADM, distributions.TALOS
-    openshift = partial(ConfigurationFormat, one_of="KubeletConfig or PerformanceProfile", remedy=_CREATED_LAST)
-    return (
-        ConfigurationFormat(
-            "flags of the kubelet", lambda content: set(content) == {KUBELET_ARGUMENTS},
-            lambda part: iter([part.flags(part.strings(KUBELET_ARGUMENTS))]), several=True, has_file=False,
-        ),
-        ConfigurationFormat(
-            "kubeadm", of_kind(kubeadm, "InitConfiguration", "JoinConfiguration"), distributions.kubeadm_node,
-            "KubeadmNodeConfiguration", one_of="InitConfiguration or JoinConfiguration",
-        ),
-        ConfigurationFormat(
-            "kubeadm", of_kind(kubeadm, "ClusterConfiguration"), several=True, version=distributions.named_version
-        ),
-        ConfigurationFormat("kubeadm", of_kind(kubeadm, "ResetConfiguration", "UpgradeConfiguration"), several=True),
-        ConfigurationFormat(
-            "kube-proxy", of_kind("kubeproxy.config.k8s.io/", "KubeProxyConfiguration"), several=True, has_file=False
-        ),
-        openshift(
-            "OpenShift", of_kind(distributions.MACHINE_CONFIG, "KubeletConfig"), distributions.kubelet_config_object,
-            "OpenShiftKubeletConfig",
-        ),
-        openshift(
-            "OpenShift", of_kind(distributions.PROFILE, "PerformanceProfile"), distributions.performance_profile,
-            "PerformanceProfile",
-        ),
-        ConfigurationFormat(
-            "Talos", without_kind(lambda content: content.get("version") == talos and "machine" in content),
-            distributions.machine_config, "TalosConfig",
-            version=lambda part: distributions.image_version(part, "machine.kubelet.image"),
-        ),
-        ConfigurationFormat(
-            "Talos", lambda content: content.get("apiVersion") == talos and content.get("kind") == "KubeletConfig",
-            distributions.kubelet_document, "TalosKubeletConfig", one_of="KubeletConfig of Talos",
-            version=lambda part: distributions.image_version(part, "image"),
-        ),
-        ConfigurationFormat(
-            "Talos", lambda content: content.get("apiVersion") == talos and "kind" in content, several=True,
-            one_of="document of Talos",
-        ),
-        ConfigurationFormat(
-            "EKS bootstrap.sh", lambda content: set(content) == {BOOTSTRAP_OPTIONS}, clouds.bootstrap_script
-        ),
-        ConfigurationFormat(
-            "EKS", of_kind("node.eks.aws/", "NodeConfig"), clouds.node_config, "EKSNodeConfig", several=True
-        ),
-        ConfigurationFormat("AKS", clouds.is_node_pool, clouds.node_pool, version=clouds.pool_version),
-        ConfigurationFormat(
-            "GKE", without_kind(lambda content: not clouds.GKE_SECTIONS.isdisjoint(content)),
-            clouds.node_system_config, "GKENodeSystemConfig",
-        ),
-        ConfigurationFormat(
-            "AKS", without_kind(clouds.has_aks_names), clouds.custom_kubelet_config, "AKSKubeletConfig"
-        ),
-        ConfigurationFormat(
-            "k3s", without_kind(distributions.is_rancher_config), distributions.rancher_config, several=True,
-            has_file=False, replaces=lambda content: distributions.RANCHER_ARGUMENTS in content,
-        ),
-    )  # fmt: skip
-
-
-def format_of(content: Mapping[str, Any]) -> ConfigurationFormat | None:
-    """Return the vendor's format of a document; None when it is none of them.
-
-    >>> found = format_of({"kubeletConfig": {"cpuManagerPolicy": "static"}})
-    >>> found.name if found else ""
-    'GKE'
-    """
-    return next((one for one in formats() if one.matches(content)), None)

@@ -17,6 +17,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, NoReturn, cast
 
@@ -210,7 +211,7 @@ def places_of(document: Document, fields: Sequence[str]) -> dict[str, SourcePlac
 
 def positions_of(document: Document, fields: Sequence[str]) -> dict[str, tuple[int, int] | None]:
     """Return line and column in the file of fields; None where they are unknown."""
-    text = document.text.decode("utf-8", "replace") if isinstance(document.text, bytes) else document.text
+    text = _text_of(document.text) if isinstance(document.text, bytes) else document.text
     index, above = document.index, 0
     if document.is_alone:
         index, above = 1, document.line - 1
@@ -222,6 +223,12 @@ def positions_of(document: Document, fields: Sequence[str]) -> dict[str, tuple[i
         field: None if place is None else (place[0] + above, place[1])
         for field, place in zip(fields, places, strict=True)
     }
+
+
+@lru_cache(maxsize=1)
+def _text_of(data: bytes) -> str:
+    """Return the same text for the same bytes, so that what is known of it is found without reading it again."""
+    return data.decode("utf-8", "replace")
 
 
 def _files(path: str | os.PathLike[str]) -> list[Path]:

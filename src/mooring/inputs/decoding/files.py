@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from mooring.engine.core.errors import InputError
-from mooring.lazy import dataclass, field
+from mooring.lazy import dataclass
 
 DEEPEST: Final = 100
 """Levels of nesting that a document may have; a pod needs about twelve."""
@@ -57,17 +57,26 @@ def field_places(text: str, index: int, fields: Sequence[str]) -> list[tuple[int
     """
     found: list[tuple[int, int] | None] = [None] * len(fields)
     if text.lstrip("\ufeff \t\r\n")[:1] in ("{", "["):
-        top = next(islice(_json_nodes(text), index - 1, None), None)
-        found = [_place(top, name, text) for name in fields]
+        tops = _json_documents(text)
+        found = [_place(tops[index - 1], name, text) for name in fields] if index <= len(tops) else found
     if any(found) or not any(fields):
         return found
     node = _composed(text, index)
     return found if node is None else [_place(node, name, text) for name in fields]
 
 
+# Several places are asked of one text in turn.
+
+
+@lru_cache(maxsize=1)
+def _json_documents(text: str) -> list[_Node]:
+    """Return the documents of JSON as nodes."""
+    return [*_json_nodes(text)]
+
+
 @lru_cache(maxsize=1)
 def _composed(text: str, index: int) -> Any:
-    """Return the nodes of a document; several places are asked of one text in turn."""
+    """Return the nodes of a document; None where it has none."""
     import yaml  # noqa: PLC0415 - loading it takes longer than reading most JSON files
 
     documents = yaml.compose_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
@@ -112,7 +121,8 @@ class _Node:
     start_mark: int
     """Offset in the text."""
     value: Any
-    keys: set[str] = field(default_factory=set)
+    keys: set[str] | None = None
+    """Of a mapping, as far as it is read."""
     key: _Node | None = None
     """In a mapping: the key whose value follows."""
 
@@ -150,6 +160,7 @@ def _entered(parent: _Node, node: _Node, word: str) -> bool:
     if parent.id == "sequence":
         parent.value.append(node)
     elif parent.key is None:
+        parent.keys = parent.keys or set()
         repeated = word in parent.keys
         parent.keys.add(word)
         parent.key = node
@@ -170,7 +181,7 @@ def _is_too_large(word: str) -> bool:
 
 
 def _place(node: Any, name: str, text: str) -> tuple[int, int] | None:
-    place = None
+    mark: Any = None
     while name and node is not None:
         # The key or item that the field begins with, its value, and the rest of the field
         index = _INDEX.match(name)
@@ -188,8 +199,9 @@ def _place(node: Any, name: str, text: str) -> tuple[int, int] | None:
         else:
             break
         name, mark = name.removeprefix("."), at.start_mark
-        place = offset_place(text, mark) if isinstance(mark, int) else (mark.line + 1, mark.column + 1)
-    return place
+    if mark is None:
+        return None
+    return offset_place(text, mark) if isinstance(mark, int) else (mark.line + 1, mark.column + 1)
 
 
 Paths: TypeAlias = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]

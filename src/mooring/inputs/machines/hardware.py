@@ -42,7 +42,7 @@ from mooring.inputs.machines.kernelfiles import (
     read_quirks,
     read_uint,
 )
-from mooring.inputs.machines.numanodes import MemoryNode, Nest, list_nodes, read_distances
+from mooring.inputs.machines.numanodes import Nest, list_nodes, read_distances
 from mooring.inputs.machines.tree import CPUS, NODES, PCI_DEVICES, Tree
 
 
@@ -60,7 +60,7 @@ def read_hardware(tree: Tree) -> Hardware:
     # Of the process that took the snapshot; None means everything, also what is not there yet.
     allowed, allowed_nodes = [read_list(tree, path) for path in allowed_files(tree)] or (None, None)
     isolated = (tree.read(f"{CPUS}/isolated") or "").strip()  # by isolcpus; empty without that parameter
-    counts = Counter(kind for branch in nest.branches for kind in branch.kinds)
+    counts = Counter(kind for kinds_of_set in nest.kinds.values() for kind in kinds_of_set)
     return Hardware(
         cpus=_cpus(nest, online, nodes, {cpu: kind.efficiency for kind in kinds for cpu in kind.cpus}),
         online=CPUSet(CPUMask(online)),
@@ -90,20 +90,20 @@ def _cpus(
     for node in nodes:
         for cpu in node.local_cpus:
             local[cpu].append(node.id)
-    masks = {id(branch): branch.mask & online for branch in nest.branches}
-    firsts = {branch: (mask & -mask).bit_length() - 1 for branch, mask in masks.items()}
+    masks = {mask: mask & online for mask in nest.kinds}
+    firsts = {mask: (left & -left).bit_length() - 1 for mask, left in masks.items()}
     shown = []
     for cpu, numa in local.items():
         places: dict[str, int] = {}
         package: int | None = None
-        for branch in nest.around(cpu):
-            first = firsts[id(branch)]
-            for kind in branch.kinds:
+        for mask in nest.around(cpu):
+            first, kinds = firsts[mask], nest.kinds[mask]
+            for kind in kinds:
                 places.setdefault(kind, first)
             if package is None:
-                package = branch.kinds.get("package")
-            if branch.group is not None and not branch.kinds and masks[id(branch)] != whole:
-                places.setdefault(branch.group[1], first)
+                package = kinds.get("package")
+            if mask in nest.groups and not kinds and masks[mask] != whole:
+                places.setdefault(nest.groups[mask][1], first)
         core, first_cpu, die, l2, l3 = map(places.get, ("core", "package", "die", "l2", "l3"))
         groups = map(places.get, ("Cluster", "Book", "Drawer"))
         shown.append(
@@ -193,34 +193,33 @@ def read_memory(
         Nodes by ascending id, at least one; of the table of distances its nodes in its order, and its rows.
     """
     listed = numanodes.list_nodes(tree)
-    nodes = numanodes.read_nodes(tree, listed, quirks)
-    if not nodes:
+    # The CPUs of each node grow to those that hwloc considers local.
+    cpus, kinds = numanodes.read_nodes(tree, listed, quirks)
+    if not cpus:
         return (_node(tree, quirks, 0, online, None, ("proc", "sys/kernel/mm/hugepages")),), (), None
     table = read_distances(tree, listed)
     if quirks.is_knights_landing:
-        layout = numanodes.find_layout(nodes, len(listed), table)
-        bandwidths = numanodes.place_layout(layout, nest) if layout is not None else {}
-        ordered, speeds = tuple(nodes), {number: (bandwidth, 0) for number, bandwidth in bandwidths.items()}
+        layout = numanodes.find_layout(cpus, len(listed), table)
+        bandwidths = numanodes.place_layout(layout, cpus, kinds, nest) if layout is not None else {}
+        ordered, speeds = list(cpus), {node: (bandwidth, 0) for node, bandwidth in bandwidths.items()}
         table = None  # the pattern is spent: hwloc shows no distances of these processors
     else:
         # hwloc's order: nodes with CPUs of their own come first; one that has got its locality lends it to the next.
-        ordered = tuple(sorted(nodes, key=lambda node: not node.cpus))
+        ordered = sorted(cpus, key=lambda node: not cpus[node])
         for node in ordered:
             if not quirks.has_fake_numa:
-                found = (_INITIATOR.match(name) for name in tree.names(_initiator_folder(tree, node.id)))
-                numbers = {int(match[1]) for match in found if match}
-                near = (other.cpus for other in nodes if other is not node and other.id in numbers)
-                node.cpus |= reduce(or_, near, 0)
-            if not node.cpus and table is not None:
-                node.cpus = _nearest(node, nodes, listed, table)
-        speeds = {} if quirks.has_fake_numa else {node.id: _read_speed(tree, node.id) for node in ordered}
-    local = {node.id: attach(nest, node.cpus) & online for node in ordered}
+                found = (_INITIATOR.match(name) for name in tree.names(_initiator_folder(tree, node)))
+                near = {int(match[1]) for match in found if match}
+                cpus[node] = reduce(or_, (cpus[other] for other in near if other in cpus), cpus[node])
+            if not cpus[node] and table is not None:
+                cpus[node] = _nearest(node, cpus, listed, table)
+        speeds = {} if quirks.has_fake_numa else {node: _read_speed(tree, node) for node in ordered}
+    local = {node: attach(nest, cpus[node]) & online for node in ordered}
     # A speed is measured from the CPUs that were local before the locality had to be widened.
-    beside = {node.id for node in ordered if local[node.id] and local[node.id] & ~node.cpus == 0}
-    tiers = _name_tiers(ordered, {number: speed for number, speed in speeds.items() if number in beside})
+    speeds = {node: speed for node, speed in speeds.items() if local[node] and local[node] & ~cpus[node] == 0}
+    tiers = _name_tiers([node for node in ordered if kinds.get(node) not in _FOREIGN], speeds)
     finished = tuple(
-        _node(tree, quirks, node.id, local[node.id], node.subtype or tiers.get(node.id))
-        for node in sorted(ordered, key=lambda node: node.id)
+        _node(tree, quirks, node, local[node], kinds.get(node) or tiers.get(node)) for node in sorted(ordered)
     )
     # The rows and columns of the nodes that there are; fewer than two make no table.
     if table is None or len(finished) < 2:
@@ -270,17 +269,16 @@ def _read_speed(tree: Tree, number: int) -> Speed:
     return sum(bandwidth) // 2 if all(bandwidth) else 0, sum(latency) // 2 if all(latency) else 0
 
 
-def _name_tiers(nodes: Sequence[MemoryNode], speeds: Mapping[int, Speed]) -> dict[int, str]:
+def _name_tiers(nodes: Sequence[int], speeds: Mapping[int, Speed]) -> dict[int, str]:
     """Return DRAM or HBM by node id, for the nodes where it can be told.
 
     ``speeds`` holds the nodes whose speed is known; ``nodes`` are in hwloc's order.
     """
     # A tier ends, fastest node first, wherever two neighbours differ in a figure that both tell.
-    tiers: list[list[MemoryNode]] = []
-    own = (node for node in nodes if node.subtype not in _FOREIGN)
-    for node in sorted(own, key=lambda node: -_bandwidth(node, speeds)):
-        last = speeds.get(tiers[-1][-1].id, _UNKNOWN) if tiers else _UNKNOWN
-        pairs = zip(last, speeds.get(node.id, _UNKNOWN), strict=True)
+    tiers: list[list[int]] = []
+    for node in sorted(nodes, key=lambda node: -_bandwidth(node, speeds)):
+        last = speeds.get(tiers[-1][-1], _UNKNOWN) if tiers else _UNKNOWN
+        pairs = zip(last, speeds.get(node, _UNKNOWN), strict=True)
         if not tiers or any(min(pair) and max(pair) / min(pair) > _THRESHOLD for pair in pairs):
             tiers.append([])
         tiers[-1].append(node)
@@ -291,11 +289,11 @@ def _name_tiers(nodes: Sequence[MemoryNode], speeds: Mapping[int, Speed]) -> dic
     slowest, fastest = _bandwidth(slow[0], speeds), _bandwidth(fast[0], speeds)
     if not slowest or fastest <= 2 * _bandwidth(slow[-1], speeds):
         return {}
-    return {node.id: "DRAM" for node in slow} | {node.id: "HBM" for node in fast}
+    return dict.fromkeys(slow, "DRAM") | dict.fromkeys(fast, "HBM")
 
 
-def _bandwidth(node: MemoryNode, speeds: Mapping[int, Speed]) -> int:
-    return speeds.get(node.id, _UNKNOWN)[0]
+def _bandwidth(node: int, speeds: Mapping[int, Speed]) -> int:
+    return speeds.get(node, _UNKNOWN)[0]
 
 
 MEMORY_RANK: Final = 1001
@@ -310,9 +308,7 @@ def attach(nest: Nest, cpus: int) -> int:
 
     A locality that crosses a package or cache widens to the smallest set around it; one without CPUs stays so.
     """
-    if cpus and nest.add_group(cpus, MEMORY_RANK) is None:
-        return nest.covering(cpus)
-    return cpus
+    return nest.covering(cpus) if cpus and not nest.add_group(cpus, MEMORY_RANK) else cpus
 
 
 def _initiator_folder(tree: Tree, number: int) -> str:
@@ -324,15 +320,15 @@ def _initiator_folder(tree: Tree, number: int) -> str:
     return folder if tree.is_dir(folder) else f"{NODES}/node{number}/access0/initiators"
 
 
-def _nearest(node: MemoryNode, nodes: Sequence[MemoryNode], ids: Sequence[int], distances: _Table) -> int:
+def _nearest(node: int, cpus: Mapping[int, int], ids: Sequence[int], distances: _Table) -> int:
     """Return the CPUs of the nearest other nodes; none when all are equally far, or one is as near as the node."""
-    row = dict(zip(ids, distances[ids.index(node.id)], strict=True))
-    others = [other for other in nodes if other is not node]
-    shortest = min((row[other.id] for other in others), default=0)
-    nearest = [other for other in others if row[other.id] == shortest]
-    if shortest <= row[node.id] or len(nearest) == len(ids) - 1:
+    row = dict(zip(ids, distances[ids.index(node)], strict=True))
+    others = [other for other in cpus if other != node]
+    shortest = min((row[other] for other in others), default=0)
+    nearest = [other for other in others if row[other] == shortest]
+    if shortest <= row[node] or len(nearest) == len(ids) - 1:
         return 0
-    return reduce(or_, (other.cpus for other in nearest), 0)
+    return reduce(or_, (cpus[other] for other in nearest), 0)
 
 
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.ASCII)

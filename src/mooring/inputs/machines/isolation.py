@@ -219,21 +219,6 @@ _BANNED: Final = re.compile(r"^\s*(?:export\s+)?IRQBALANCE_BANNED_(CPULIST|CPUS)
 
 
 @dataclass(frozen=True, slots=True)
-class IRQBalance:
-    """The service that moves interrupts."""
-
-    running: bool
-    banned: CPUSet | None
-    """CPUs that it leaves alone; None when it is not told any: then it leaves out the isolated and tickless ones."""
-
-    def spared(self, words: KernelWords | None) -> CPUSet:
-        """Return the CPUs that it leaves alone, as the kernel's command line has it where it is not told any."""
-        if self.banned is not None:
-            return self.banned
-        return words.isolated | words.tickless if words is not None else CPUSet()
-
-
-@dataclass(frozen=True, slots=True)
 class IsolationFacts:
     """What a machine shows about what may run where."""
 
@@ -246,7 +231,8 @@ class IsolationFacts:
     services: CPUSet | None = None
     """``CPUAffinity`` of systemd; None when it is not set or systemd's files are not there."""
     groups: tuple[ControlGroup, ...] | None = None
-    balance: IRQBalance | None = None
+    spared: CPUSet | None = None
+    """What irqbalance leaves alone; None when it does not run."""
 
 
 def read_isolation(tree: Tree, online: CPUSet, root: str = "") -> IsolationFacts:
@@ -257,15 +243,15 @@ def read_isolation(tree: Tree, online: CPUSet, root: str = "") -> IsolationFacts
         online: its CPUs.
         root: as of :func:`read_interrupts`.
     """
-    line = tree.read("proc/cmdline")
+    words = read_words(tree, online)
     return IsolationFacts(
-        words=kernel_words(line, online) if line is not None else None,
+        words=words,
         interrupts=read_interrupts(tree, root),
         new_interrupts=cpus_of_mask(tree, DEFAULT),
         workqueues=cpus_of_mask(tree, "sys/devices/virtual/workqueue/cpumask"),
         services=_service_affinity(tree),
         groups=read_control_groups(tree),
-        balance=read_balance(tree),
+        spared=spared_by_irqbalance(tree, words),
     )
 
 
@@ -289,17 +275,20 @@ def _service_affinity(tree: Tree) -> CPUSet | None:
     return affinity
 
 
-def read_balance(tree: Tree) -> IRQBalance | None:
-    """Return the settings of irqbalance, and whether it runs; None when there is no trace of it."""
-    texts = [tree.read(path) for path in ("etc/default/irqbalance", "etc/sysconfig/irqbalance")]
-    told = [text for text in texts if text is not None]
-    running = any(True for _ in processes(tree, ("irqbalance",)))
-    if not told and not running:
+def spared_by_irqbalance(tree: Tree, words: KernelWords | None) -> CPUSet | None:
+    """Return the CPUs that irqbalance leaves alone; None when it does not run. Reads every process.
+
+    Where it is not told any, it leaves out those that the kernel's command line isolates or keeps free of ticks.
+    """
+    if not any(True for _ in processes(tree, ("irqbalance",))):
         return None
-    banned = None
-    for kind, value in _BANNED.findall("\n".join(told)):
-        banned = cpu_list(value) if kind == "CPULIST" else CPUSet(CPUMask(parse_mask(value) or 0))
-    return IRQBalance(running, banned)
+    texts = [tree.read(path) or "" for path in ("etc/default/irqbalance", "etc/sysconfig/irqbalance")]
+    spared = None
+    for kind, value in _BANNED.findall("\n".join(texts)):
+        spared = cpu_list(value) if kind == "CPULIST" else CPUSet(CPUMask(parse_mask(value) or 0))
+    if spared is None:
+        return words.isolated | words.tickless if words is not None else CPUSet()
+    return spared
 
 
 _FLAGS: Final = frozenset({"nohz", "domain", "managed_irq"})
@@ -326,6 +315,12 @@ def words_of(line: str) -> list[str]:
     """Return the words of a command line; what stands behind ``--`` is for the first program, not for the kernel."""
     words = line.split()
     return words[: words.index("--")] if "--" in words else words
+
+
+def read_words(tree: Tree, online: CPUSet) -> KernelWords | None:
+    """Return what the command line of a machine says; None when its files do not tell."""
+    line = tree.read("proc/cmdline")
+    return None if line is None else kernel_words(line, online)
 
 
 def kernel_words(line: str, online: CPUSet) -> KernelWords:

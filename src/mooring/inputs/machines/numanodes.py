@@ -21,31 +21,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from mooring.engine.core.bits import list_text, members
 from mooring.engine.core.machine import HardwarePages
 from mooring.inputs.machines.kernelfiles import HIGHEST_ID, Quirks, c_number, read_list, read_mask
 from mooring.inputs.machines.tree import NODES, Tree
-from mooring.lazy import dataclass, field
 
 _NODE_NAME: Final = re.compile(r"node([0-9]{1,7})")
 _POOL_NAME: Final = re.compile(r"hugepages-([0-9]{1,15})")
 _MEM_TOTAL: Final = re.compile(r"MemTotal: [ \t]*([0-9]*)")
 _GPU_NODE: Final = re.compile(r"Node:[ \t]*([0-9]{1,7})")
 _GPUS: Final = "proc/driver/nvidia/gpus"
-
-
-@dataclass(slots=True)
-class MemoryNode:
-    """One node while its locality is being found out."""
-
-    id: int
-    cpus: int
-    """CPUs that the kernel calls local; grown to the CPUs that hwloc considers local."""
-    subtype: str | None = None
-    """Kind of memory where it is known."""
 
 
 def list_nodes(tree: Tree) -> tuple[int, ...]:
@@ -57,8 +45,10 @@ def list_nodes(tree: Tree) -> tuple[int, ...]:
     return tuple(sorted({int(match[1]) for match in found if match and int(match[1]) <= HIGHEST_ID}))
 
 
-def read_nodes(tree: Tree, ids: Sequence[int], quirks: Quirks) -> list[MemoryNode]:
-    """Read the nodes with their own CPUs; what has no ``cpumap`` or overlaps an earlier node is left out.
+def read_nodes(tree: Tree, ids: Sequence[int], quirks: Quirks) -> tuple[dict[int, int], dict[int, str]]:
+    """Read the CPUs that the kernel calls local to each node, and of some nodes the kind of memory.
+
+    What has no ``cpumap`` or overlaps an earlier node is left out.
 
     hwloc treats an overlap as a mistake of the firmware (8em64t-2s2ca2c-buggynuma: eight nodes claim all CPUs) and
     drops the later node. One that encloses all earlier nodes it overlaps, where the kernel's links from nodes to CPUs
@@ -66,38 +56,39 @@ def read_nodes(tree: Tree, ids: Sequence[int], quirks: Quirks) -> list[MemoryNod
     HWLOC_DEBUG_ALLOW_OVERLAPPING_NODE_CPUSETS, and the recorded answer does (fakeheterocpunuma). With ``numa=fake``
     overlaps are normal.
     """
-    nodes: list[MemoryNode] = []
+    nodes: dict[int, int] = {}
     taken = 0
     folders = set(tree.names(NODES))
     for number in ids:
         cpus = read_mask(tree, f"{NODES}/node{number}/cpumap") if f"node{number}" in folders else None
         if cpus is None:
             continue
-        if cpus & taken and not quirks.has_fake_numa and not _is_level_above(tree, MemoryNode(number, cpus), nodes):
+        if cpus & taken and not quirks.has_fake_numa and not _is_level_above(tree, number, cpus, nodes):
             continue
         taken |= cpus
-        nodes.append(MemoryNode(number, cpus))
+        nodes[number] = cpus
     # Recognise nodes that are the memory of an NVIDIA GPU; on POWER hwloc hides them. Their locality is the GPU's,
     # which only the PCI part of sysfs tells.
+    kinds: dict[int, str] = {}
     for bus_id in tree.names(_GPUS):
         match = _GPU_NODE.search((tree.read(f"{_GPUS}/{bus_id}/numa_status") or "")[:255])
-        node = next((node for node in nodes if match and node.id == int(match[1])), None)
-        if node is None:
+        number = int(match[1]) if match else -1
+        if number not in nodes:
             continue
         if quirks.is_power:
-            nodes = [other for other in nodes if other is not node]
+            del nodes[number]
         else:
-            node.subtype = "GPUMemory"
-            node.cpus = read_mask(tree, f"sys/bus/pci/devices/{bus_id}/local_cpus") or 0
-    return nodes
+            kinds[number] = "GPUMemory"
+            nodes[number] = read_mask(tree, f"sys/bus/pci/devices/{bus_id}/local_cpus") or 0
+    return nodes, kinds
 
 
-def _is_level_above(tree: Tree, node: MemoryNode, earlier: Sequence[MemoryNode]) -> bool:
-    """Tell whether ``node`` is larger than each earlier node that it overlaps and holds it whole, and links agree."""
-    inside = [other for other in earlier if other.cpus & node.cpus]
-    return all(other.cpus & ~node.cpus == 0 and other.cpus != node.cpus for other in inside) and all(
-        {f"cpu{cpu}" for cpu in members(other.cpus)} <= set(tree.names(f"{NODES}/node{other.id}"))
-        for other in (node, *inside)
+def _is_level_above(tree: Tree, number: int, cpus: int, earlier: Mapping[int, int]) -> bool:
+    """Tell whether a node is larger than each earlier one that it overlaps and holds it whole, and links agree."""
+    inside = {other: its for other, its in earlier.items() if its & cpus}
+    return all(its & ~cpus == 0 and its != cpus for its in inside.values()) and all(
+        {f"cpu{cpu}" for cpu in members(its)} <= set(tree.names(f"{NODES}/node{other}"))
+        for other, its in {number: cpus, **inside}.items()
     )
 
 
@@ -152,95 +143,87 @@ def kernel_cpulist(tree: Tree, number: int) -> str | None:
     return None if mask is None else list_text(mask)
 
 
-@dataclass(slots=True)
-class Branch:
-    """One set of CPUs and everything that has exactly these CPUs."""
-
-    mask: int
-    parent: Branch | None
-    """The next larger set; None for the whole machine."""
-    kinds: dict[str, int | None] = field(default_factory=dict)
-    """Kind (``core``, ``die``, ``package``, caches ``l1`` ... ``l5``, ``l1i`` ...) -> the kernel's id, if any."""
-    group: tuple[int, str] | None = None
-    """Rank and name of a group (cluster, book, drawer; unnamed ones have no name): the lowest rank stays."""
+_MACHINE: Final = -1
+"""Every CPU that there may be, so that it lies around all sets."""
 
 
 class Nest:
-    """All sets of one machine.
+    """All sets of one machine, each with what has exactly these CPUs.
 
     >>> nest = Nest()
-    >>> [nest.add(mask, "l3") is not None for mask in (0b0011, 0b1100, 0b0110)]
+    >>> [nest.add(mask, "l3") for mask in (0b0011, 0b1100, 0b0110)]
     [True, True, False]
-    >>> [bin(branch.mask) for branch in nest.around(0)]
+    >>> [bin(mask) for mask in nest.around(0)]
     ['0b11']
     """
 
     def __init__(self) -> None:
-        self.branches: list[Branch] = []
-        """Every set, in the order in which it came."""
+        self.kinds: dict[int, dict[str, int | None]] = {}
+        """Every set, in the order in which it came -> kind (``core``, ``die``, ``package``, caches ``l1`` ... ``l5``,
+        ``l1i`` ...) -> the kernel's id, if any."""
+        self.groups: dict[int, tuple[int, str]] = {}
+        """Set -> rank and name of a group (cluster, book, drawer; unnamed ones have no name): the lowest rank stays."""
         self.refused: list[tuple[str, int]] = []
         """What was not taken in: kind or name of the group, and CPUs."""
-        # Holds every CPU that there may be, so that it lies around all sets.
-        self._root = Branch(-1, None)
-        self._innermost: dict[int, Branch] = {}
+        self._larger: dict[int, int] = {}
+        """Set -> the next larger one."""
+        self._innermost: dict[int, int] = {}
+        """CPU -> the smallest set that holds it."""
 
-    def add(self, mask: int, kind: str, kernel_id: int | None = None) -> Branch | None:
-        """Add a set of some kind; None when it crosses an earlier one and is refused."""
-        branch = self._place(mask)
-        if branch is None:
+    def add(self, mask: int, kind: str, kernel_id: int | None = None) -> bool:
+        """Add a set of some kind; False when it crosses an earlier one and is refused."""
+        placed = self._place(mask)
+        if not placed:
             self.refused.append((kind, mask))
-        elif branch.kinds.get(kind) is None:
-            branch.kinds[kind] = kernel_id
-        return branch
+        elif self.kinds[mask].get(kind) is None:
+            self.kinds[mask][kind] = kernel_id
+        return placed
 
-    def add_group(self, mask: int, rank: int, name: str = "") -> Branch | None:
+    def add_group(self, mask: int, rank: int, name: str = "") -> bool:
         """Add a group of CPUs; it yields to anything else with the same CPUs, and to a group of lower rank."""
-        branch = self._place(mask)
-        if branch is None:
+        placed = self._place(mask)
+        if not placed:
             self.refused.append((name or "locality of a node", mask))
-        elif branch.group is None or rank < branch.group[0]:
-            branch.group = (rank, name)
-        return branch
+        elif mask not in self.groups or rank < self.groups[mask][0]:
+            self.groups[mask] = (rank, name)
+        return placed
 
-    def around(self, cpu: int) -> Iterator[Branch]:
+    def around(self, cpu: int) -> Iterator[int]:
         """Yield the sets that hold ``cpu``, the smallest first, the whole machine left out."""
-        branch = self._innermost.get(cpu, self._root)
-        while branch.parent is not None:
-            yield branch
-            branch = branch.parent
+        mask = self._innermost.get(cpu, _MACHINE)
+        while mask != _MACHINE:
+            yield mask
+            mask = self._larger[mask]
 
     def covering(self, mask: int) -> int:
         """Return the smallest set that holds all of ``mask``; -1, every CPU, where only the machine does."""
         first = (mask & -mask).bit_length() - 1
-        return next((branch.mask for branch in self.around(first) if mask & ~branch.mask == 0), -1)
+        return next((larger for larger in self.around(first) if mask & ~larger == 0), _MACHINE)
 
-    def _place(self, mask: int) -> Branch | None:
-        """Return the branch of ``mask``, made where necessary; None when the set crosses another one."""
-        inside: list[Branch] = []
-        around = self._root
+    def _place(self, mask: int) -> bool:
+        """Take a set in, if it is not there yet; False when it crosses another one."""
+        if mask in self.kinds:
+            return True
+        inside: list[int] = []
+        around = _MACHINE
         uncovered = rest = mask
         while rest:
-            below: Branch | None = None
-            around = self._innermost.get((rest & -rest).bit_length() - 1, self._root)
-            while around.parent is not None and around.mask & ~mask == 0:
-                below, around = around, around.parent
-            if mask & ~around.mask:
-                return None
-            if below is None:
+            below = 0
+            around = self._innermost.get((rest & -rest).bit_length() - 1, _MACHINE)
+            while around != _MACHINE and around & ~mask == 0:
+                below, around = around, self._larger[around]
+            if mask & ~around:
+                return False
+            if not below:
                 rest &= rest - 1
-            elif below.mask == mask:
-                return below
             else:
                 inside.append(below)
-                uncovered &= ~below.mask
-                rest &= ~below.mask
-        made = Branch(mask, around)
-        for branch in inside:
-            branch.parent = made
-        for cpu in members(uncovered):
-            self._innermost[cpu] = made
-        self.branches.append(made)
-        return made
+                uncovered &= ~below
+                rest &= ~below
+        self.kinds[mask], self._larger[mask] = {}, around
+        self._larger.update(dict.fromkeys(inside, mask))
+        self._innermost.update(dict.fromkeys(members(uncovered), mask))
+        return True
 
 
 _CLUSTER_RANK: Final = 100
@@ -251,17 +234,18 @@ _MCDRAM_BANDWIDTH: Final = 360_000
 _Table = Sequence[Sequence[int]]
 
 
-Layout: TypeAlias = tuple[tuple[tuple[MemoryNode, MemoryNode | None], ...], bool]
+Layout: TypeAlias = tuple[tuple[tuple[int, int | None], ...], bool]
 """How the nodes of one processor belong together: each node of ordinary memory with its on-package memory (MCDRAM),
 where that is a node; and whether the MCDRAM serves as a cache of the ordinary memory: hwloc shows an L3 then, which the
 cores do not have."""
 
 
-def find_layout(nodes: Sequence[MemoryNode], count: int, distances: _Table | None) -> Layout | None:
+def find_layout(local: Mapping[int, int], count: int, distances: _Table | None) -> Layout | None:
     """Work out the mode from the nodes; None when they fit none, and every node is then taken as it is.
 
     ``count`` is how many nodes the kernel lists: a node that could not be read spoils the pattern.
     """
+    nodes = list(local)
     if len(nodes) != count:
         return None
     if count == 1:
@@ -276,7 +260,7 @@ def find_layout(nodes: Sequence[MemoryNode], count: int, distances: _Table | Non
         return None
     kinds = len(_occurrences(distances))
     if count == 2 and kinds == 2:
-        cache = bool(nodes[1].cpus)
+        cache = bool(local[nodes[1]])
         return ((nodes[0], None), (nodes[1], None)) if cache else ((nodes[0], nodes[1]),), cache
     if count == 4 and kinds == 2:
         return tuple((node, None) for node in nodes), True
@@ -296,20 +280,24 @@ def find_layout(nodes: Sequence[MemoryNode], count: int, distances: _Table | Non
     return tuple((nodes[row], nodes[column]) for row, column in zip(ddr, mcdram, strict=True)), False
 
 
-def place_layout(layout: Layout, nest: Nest) -> dict[int, int]:
-    """Give MCDRAM the locality of its node, enter clusters and memory caches, and return bandwidths by node id."""
+def place_layout(layout: Layout, local: dict[int, int], kinds: dict[int, str], nest: Nest) -> dict[int, int]:
+    """Give MCDRAM its kind and the locality of its node, enter clusters and memory caches, and return bandwidths.
+
+    Localities, kinds of memory and bandwidths are by node.
+    """
     bandwidths: dict[int, int] = {}
     pairs, has_memory_cache = layout
     for ddr, mcdram in pairs:
+        cpus = local[ddr]
         if mcdram is not None:
-            mcdram.subtype = "MCDRAM"
-            mcdram.cpus = ddr.cpus
-            if ddr.cpus:
-                nest.add_group(ddr.cpus, _CLUSTER_RANK, "Cluster")
-            bandwidths[ddr.id] = _DDR_BANDWIDTH // len(pairs)
-            bandwidths[mcdram.id] = _MCDRAM_BANDWIDTH // len(pairs)
-        if has_memory_cache and ddr.cpus:
-            nest.add(ddr.cpus, "l3")
+            kinds[mcdram] = "MCDRAM"
+            local[mcdram] = cpus
+            if cpus:
+                nest.add_group(cpus, _CLUSTER_RANK, "Cluster")
+            bandwidths[ddr] = _DDR_BANDWIDTH // len(pairs)
+            bandwidths[mcdram] = _MCDRAM_BANDWIDTH // len(pairs)
+        if has_memory_cache and cpus:
+            nest.add(cpus, "l3")
     return bandwidths
 
 

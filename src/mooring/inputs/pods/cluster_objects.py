@@ -75,6 +75,11 @@ def standing_of(content: Mapping[str, Any]) -> Standing:
     return Standing.RUNNING if phase else Standing.NEW
 
 
+def holds_nothing(content: Mapping[str, Any]) -> bool:
+    """Tell whether a v1 Pod has ended, or was rejected."""
+    return standing_of(content) in HOLDS_NOTHING
+
+
 def recorded_failure(content: Mapping[str, Any]) -> Rejection | None:
     """Return the reason and message of the status of a pod that has failed, as the kubelet's check gave them.
 
@@ -101,38 +106,20 @@ def bound_nodes(documents: Iterable[Document]) -> frozenset[str]:
     return frozenset(names - {""})
 
 
-@dataclass(frozen=True, slots=True)
-class DescribedPod:
-    """A pod as a list names it, before it is read."""
-
-    pod: Pod
-    """Without containers."""
-    node: str
-    standing: Standing
-    failure: Rejection | None
-    """What its status records, where it has failed."""
-
-    @property
-    def ended(self) -> bool:
-        """Tell whether it holds nothing any more."""
-        return self.standing in HOLDS_NOTHING
-
-
-def listed_pods(documents: Iterable[Document]) -> list[DescribedPod]:
-    """Return the pods of documents, without those of workloads."""
+def listed_pods(documents: Iterable[Document]) -> list[tuple[Pod, Mapping[str, Any]]]:
+    """Return the pods of documents as they are named, without containers, each with its object; none of workloads."""
     found = []
     for one in (one for document in documents for one in _pod_objects(document) if one.replicas is None):
         # What is wrong with a pod is reported where it is read.
         with suppress(InputError):
             name, namespace, uid, _ = identity_of(mapping_at(one.content, "metadata"))
-            pod, content = Pod(uid, name, namespace), one.content
-            found.append(DescribedPod(pod, node_of(content), standing_of(content), recorded_failure(content)))
+            found.append((Pod(uid, name, namespace), one.content))
     return found
 
 
 def uids_that_run(documents: Iterable[Document]) -> frozenset[str]:
     """Return the uids of the pods of documents of which the cluster says that they run."""
-    return frozenset(one.pod.uid for one in listed_pods(documents) if one.standing is Standing.RUNNING)
+    return frozenset(pod.uid for pod, content in listed_pods(documents) if standing_of(content) is Standing.RUNNING)
 
 
 def _pod_objects(document: Document) -> list[PodObject]:

@@ -2,7 +2,7 @@
 
 Source: v1 PodSpec; kube-scheduler v1.37.1, plugins NodeAffinity, TaintToleration and NodeUnschedulable.
 
-Taints of nodes, and the tolerations with which pods run there all the same.
+Nodes with their labels and taints, and the tolerations with which pods run there all the same.
 
 What the API server refuses in one is refused here too: it would keep nothing away, or cover nothing.
 
@@ -13,12 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from mooring.engine.core.errors import InputError
 from mooring.inputs.decoding import fields as reading
 from mooring.inputs.decoding.fields import as_mapping, each_at, list_at, mapping_at, text_at, within
 from mooring.lazy import dataclass, field, replace
+
+CORDONED: Final = "cordoned"
+"""Why a node takes no pods that was closed by hand."""
 
 
 class TaintEffect(Enum):
@@ -45,6 +48,26 @@ class Taint:
     key: str
     value: str = ""
     effect: str = "NoSchedule"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeObject:
+    """A Node of the API server."""
+
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    """Without those that say what ``closed`` does."""
+    closed: str = ""
+    """Why it takes no pods, such as that it is cordoned; empty where it does."""
+    allocatable: Mapping[str, int] = field(default_factory=dict)
+    """cpu in millicores, everything else in whole units."""
+    capacity: Mapping[str, int] = field(default_factory=dict)
+    """As above."""
+    version: str = ""
+    """Of its kubelet; empty where it is not told."""
+    features: frozenset[str] = frozenset()
+    """What it declares."""
 
 
 @dataclass(frozen=True, slots=True)

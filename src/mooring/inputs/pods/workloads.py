@@ -165,9 +165,9 @@ def _found(content: Mapping[str, Any], field: str, kind: str, paths: TemplatePat
                 )
     elif not is_of_kubernetes(content):
         for one in templates_in(content, is_pod_template):
-            if one.pods is None:
-                with within(one.path):
-                    inner = list(_found(one.content, _join(field, one.path), text_at(one.content, "kind"), paths))
+            if one.replicas is None:
+                with within(one.place):
+                    inner = list(_found(one.content, _join(field, one.place), text_at(one.content, "kind"), paths))
                 yield from inner
             else:
                 yield _templated(content, field, one)
@@ -176,16 +176,16 @@ def _found(content: Mapping[str, Any], field: str, kind: str, paths: TemplatePat
 def _virtual_machines(content: Mapping[str, Any], field: str, kind: str) -> Iterator[PodObject]:
     """Yield the launchers' pods of a virtual machine, an instance, a replica set or a pool."""
     is_instance = kind == "VirtualMachineInstance" and is_virtual_machine(content)
-    for one in [Template("", content, "", 1)] if is_instance else templates_in(content, is_virtual_machine):
-        if one.pods is None:
+    for one in [_inside(content, "", 1)] if is_instance else templates_in(content, is_virtual_machine):
+        if one.replicas is None:
             continue
-        place = _join(field, one.path) if one.path else field
+        place = _join(field, one.place) if one.place else field
         try:
             pod = launcher_pod(content, one.content)
         except InputError as error:
-            raise reading.inside(error, one.path) if one.path and error.field != TYPE_FIELD else error from None
+            raise reading.inside(error, one.place) if one.place and error.field != TYPE_FIELD else error from None
         cpu = mapping_at(mapping_at(mapping_at(one.content, "spec"), "domain"), "cpu")
-        yield PodObject("CPU", cpu, _join(place, "spec.domain.cpu"), pod, place, one.pods, launched=kind)
+        yield PodObject("CPU", cpu, _join(place, "spec.domain.cpu"), pod, place, one.replicas, launched=kind)
 
 
 def _group(content: Mapping[str, Any]) -> str:
@@ -203,14 +203,14 @@ def is_of_kubernetes(content: Mapping[str, Any]) -> bool:
 
 def _at_paths(content: Mapping[str, Any], field: str, kind: str, paths: tuple[str, ...]) -> Iterator[PodObject]:
     for path in paths:
-        found = [one for one in templates_in(content, _at(path)) if one.pods is not None]
+        found = [one for one in templates_in(content, _at(path)) if one.replicas is not None]
         if not found:
             name = str(mapping_at(content, "metadata").get("name", ""))
             remedy = "name the field that holds containers, or spec with containers"
             raise InputError(f"{kind} {name} has nothing there".replace("  ", " "), field=path, remedy=remedy)
         for one in found:
             template = one.content if isinstance(one.content.get("spec"), dict) else {"spec": one.content}
-            yield _templated(content, field, replace(one, content=template))
+            yield _templated(content, field, replace(one, described=template))
 
 
 def _built_in(content: Mapping[str, Any], field: str, kind: str) -> PodObject:
@@ -241,10 +241,10 @@ def _of_workload(
     return PodObject(kind, owner, field, _pod_of(owner, template), _join(field, path), replicas)
 
 
-def _templated(owner: Mapping[str, Any], field: str, found: Template) -> PodObject:
-    place = _join(field, found.path)
-    pod = _pod_of(owner, found.content)
-    return PodObject("PodTemplateSpec", found.content, place, pod, place, found.pods, found.role)
+def _templated(owner: Mapping[str, Any], field: str, found: PodObject) -> PodObject:
+    """Return what is inside an owner, from the top of the document and with a pod under the owner's name."""
+    place = _join(field, found.place)
+    return replace(found, place=place, content=_pod_of(owner, found.described), field=place)
 
 
 def _pod_of(owner: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
@@ -272,32 +272,26 @@ _ITEM_NAMES = ("name", "groupName")
 _INDEX = re.compile(r"\[\d+\]")
 
 
-@dataclass(frozen=True, slots=True)
-class Template:
-    """A template somewhere in an object, or a whole object there, as an AppWrapper or a ManifestWork wraps them."""
+def templates_in(content: Mapping[str, Any], is_template: IsTemplate) -> list[PodObject]:
+    """Return the templates inside an object, and whole objects, as an AppWrapper or a ManifestWork wraps them.
 
-    path: str
-    """From the object: ``spec.tasks[0].template``."""
-    content: Mapping[str, Any]
-    role: str = ""
-    """Name of its pods beside other pods of the object, such as ``worker``; empty where nothing names one."""
-    pods: int | None = None
-    """How many pods it stands for; None of an object."""
-
-
-def templates_in(content: Mapping[str, Any], is_template: IsTemplate) -> list[Template]:
-    """Return the templates and objects inside an object, in order; roles are unique.
+    They are in order, with places from the object such as ``spec.tasks[0].template``, and have no name of an owner yet.
+    Roles are unique; a whole object has no number of replicas.
 
     Raises:
         InputError: a number of replicas is negative.
 
     >>> task = {"name": "worker", "replicas": 3, "template": {"spec": {"containers": [{"name": "c"}]}}}
-    >>> [(one.path, one.role, one.pods) for one in templates_in({"spec": {"tasks": [task]}}, is_pod_template)]
+    >>> [(one.place, one.role, one.replicas) for one in templates_in({"spec": {"tasks": [task]}}, is_pod_template)]
     [('spec.tasks[0].template', 'worker', 3)]
     """
     found = list(_search(content, "", "", 1, 0, is_template))
-    roles = [one.role for one in found if one.pods is not None]
-    return [replace(one, role=_label(one.path)) if roles.count(one.role) > 1 else one for one in found]
+    roles = [one.role for one in found if one.replicas is not None]
+    return [replace(one, role=_label(one.place)) if roles.count(one.role) > 1 else one for one in found]
+
+
+def _inside(content: Mapping[str, Any], path: str, replicas: int | None = None, role: str = "") -> PodObject:
+    return PodObject("PodTemplateSpec", content, path, content, path, replicas, role)
 
 
 def is_pod_template(content: Mapping[str, Any], _path: str = "") -> bool:
@@ -316,7 +310,7 @@ def _at(wanted: str) -> IsTemplate:
     return lambda _content, path: path == wanted or _INDEX.sub("[*]", path) == wanted
 
 
-def _search(value: Any, path: str, role: str, pods: int, depth: int, is_template: IsTemplate) -> Iterator[Template]:
+def _search(value: Any, path: str, role: str, pods: int, depth: int, is_template: IsTemplate) -> Iterator[PodObject]:
     if depth > _DEEPEST:
         return
     if isinstance(value, list):
@@ -326,13 +320,13 @@ def _search(value: Any, path: str, role: str, pods: int, depth: int, is_template
             yield from _search(item, f"{path}[{index}]", named, pods, depth + 1, is_template)
     elif isinstance(value, dict):
         if path and is_template(value, path):
-            yield Template(path, value, role, pods)
+            yield _inside(value, path, pods, role)
         elif path and (
             isinstance(value.get("apiVersion"), str)
             and isinstance(value.get("kind"), str)
             and any(isinstance(value.get(part), dict) for part in ("metadata", "spec"))
         ):
-            yield Template(path, value)
+            yield _inside(value, path)
         else:
             for name, inner in value.items():
                 if not isinstance(inner, dict | list) or (not path and name in _NOT_SEARCHED):

@@ -103,7 +103,7 @@ def amount_text(resource: str, amount: int) -> str:
 def tile(node: cluster_known.NodeNow) -> NodeTile:
     """Return the tile of a node."""
     kubelet, differs = node.kubelet, node.shadow.differs if node.shadow is not None else 0
-    refusals, closed = tuple(pod.refusal for pod in node.refused), node.node.closed
+    refusals, closed = tuple(pod.refusal for pod in node.refused), bool(node.node.closed)
     if isinstance(kubelet, Kubelet):
         return NodeTile(node.node.name, dict(_amounts(kubelet)), refusals, "", closed, differs)
     # Every viewer gets the tiles, and an error of the engine about a state can name any pod.

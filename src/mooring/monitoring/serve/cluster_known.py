@@ -9,7 +9,7 @@ scheduler relies on the extender instead.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
@@ -23,7 +23,7 @@ from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.explanations.codes import page
 from mooring.explanations.why import ADMITTED, Prediction, check, predicted
 from mooring.inputs.pods.defaults import PodGates
-from mooring.inputs.pods.scheduling_fields import NO_FIELDS, SchedulingFields, Taint, scheduling_fields_of
+from mooring.inputs.pods.scheduling_fields import NO_FIELDS, NodeObject, SchedulingFields, Taint, scheduling_fields_of
 from mooring.monitoring.serve.node_routes import Feed
 from mooring.monitoring.serve.snapshot import ANY, NodeNotice, NodeSnapshot, ShownPod, pods_in_text, snapshot_of
 from mooring.published.objects import FACTS, SHADOW, STATE, NodeFacts, NodeState
@@ -37,22 +37,7 @@ POD: Final = "Pod"
 UNPUBLISHED = "has published nothing"
 UNUSABLE = "what the node published cannot be used"
 _CLOSED = Taint("node.kubernetes.io/unschedulable", effect="NoSchedule")
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterNode:
-    """A Node object."""
-
-    name: str
-    labels: Mapping[str, str] = field(default_factory=dict)
-    taints: tuple[Taint, ...] = ()
-    closed: bool = False
-    """Whether it is cordoned."""
-
-    @property
-    def all_taints(self) -> tuple[Taint, ...]:
-        """Its taints, that of a cordoned node included."""
-        return (*self.taints, _CLOSED) if self.closed else self.taints
+"""The taint of a cordoned node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +62,7 @@ class ClusterPod:
 class NodeNow:
     """One node with what is known of it."""
 
-    node: ClusterNode
+    node: NodeObject
     kubelet: Kubelet | str
     """As it published itself; a text says why it is unknown."""
     kind: NodeKind | None
@@ -102,7 +87,7 @@ class KnownCluster:
         self._kinds = KnownKinds()
         self._states: dict[str, NodeState | str] = {}
         self._shadows: dict[str, ShadowStatus] = {}
-        self._nodes: dict[str, ClusterNode] = {}
+        self._nodes: dict[str, NodeObject] = {}
         self._pods: dict[str, ClusterPod] = {}
         self._by_node: dict[str, dict[str, None]] = {}
         self._objects: dict[str, dict[str, Any]] = {
@@ -160,7 +145,7 @@ class KnownCluster:
             self._shadows[name] = shadow
             self._forget([name])
 
-    def put_node(self, node: ClusterNode) -> None:
+    def put_node(self, node: NodeObject) -> None:
         """Take a Node."""
         with self._lock:
             self._nodes[node.name] = node
@@ -242,7 +227,7 @@ class KnownCluster:
         pods = [self._pods[uid] for uid in self._by_node.get(name, {})]
         there = tuple(one for one in pods if not one.finished)
         refused = tuple(one for one in pods if one.refusal)
-        node = self._nodes.get(name, ClusterNode(name))
+        node = self._nodes.get(name, NodeObject(name))
         state = self._states.get(name)
         if state is None or isinstance(state, str):
             return NodeNow(node, state or UNPUBLISHED, None, None, there, refused)
@@ -299,7 +284,8 @@ class FittingSearch:
 
     def cause(self, pod: Pod, shape: PodShape, node: NodeNow, fields: SchedulingFields) -> tuple[str, str] | None:
         """Return why a node would not take a pod, with the code; None where it would."""
-        if not fields.allows(node.node.labels, node.node.name) or not fields.tolerates(node.node.all_taints):
+        taints = (*node.node.taints, *([_CLOSED] if node.node.closed else []))
+        if not fields.allows(node.node.labels, node.node.name) or not fields.tolerates(taints):
             return KEPT_OFF, ""
         if isinstance(node.kubelet, str) or node.kind is None:
             return UNKNOWN, ""

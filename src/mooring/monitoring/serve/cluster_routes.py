@@ -27,7 +27,7 @@ from starlette.routing import Route
 from mooring.engine.core.errors import InputError
 from mooring.inputs.pods.cluster_objects import FINISHED
 from mooring.inputs.pods.pods import pod_from_object
-from mooring.inputs.pods.scheduling_fields import NO_FIELDS, scheduling_fields, taint_of
+from mooring.inputs.pods.scheduling_fields import CORDONED, NO_FIELDS, NodeObject, scheduling_fields, taint_of
 from mooring.monitoring.serve import cluster_known, node_routes
 from mooring.monitoring.serve.access import Guard, Viewer
 from mooring.monitoring.serve.app import (
@@ -42,7 +42,7 @@ from mooring.monitoring.serve.app import (
     run_application,
 )
 from mooring.monitoring.serve.cluster_html import TileSheet, cluster_page, exported_cluster, fittings_html
-from mooring.monitoring.serve.cluster_known import NODE, POD, ClusterNode, ClusterPod, KnownCluster
+from mooring.monitoring.serve.cluster_known import NODE, POD, ClusterPod, KnownCluster
 from mooring.monitoring.serve.node_routes import Recording
 from mooring.published.facts_document import facts_of
 from mooring.published.naming import uid_of
@@ -287,12 +287,12 @@ def followers(cluster: KnownCluster, connect: Callable[[], Cluster], report: Cal
     return found
 
 
-def node_of(content: Content) -> ClusterNode:
+def node_of(content: Content) -> NodeObject:
     """Return a Node; what is not as expected is left out."""
     spec, metadata = content.get("spec") or {}, content.get("metadata") or {}
     labels = {str(key): str(value) for key, value in (metadata.get("labels") or {}).items()}
     taints = tuple(taint_of(one) for one in spec.get("taints") or () if isinstance(one, dict))
-    return ClusterNode(object_name(content), labels, taints, spec.get("unschedulable") is True)
+    return NodeObject(object_name(content), labels, taints, CORDONED if spec.get("unschedulable") is True else "")
 
 
 def pod_of(content: Content) -> ClusterPod:

@@ -59,18 +59,6 @@ class ShownPod:
 
 
 @dataclass(frozen=True, slots=True)
-class PendingRelease:
-    """CPUs that a container releases when a delay is over."""
-
-    namespace: str
-    owner: str
-    """``namespace/pod/container``."""
-    cpus: str
-    due: float = field(compare=False)
-    """Unix time."""
-
-
-@dataclass(frozen=True, slots=True)
 class NodeNotice:
     """Something to know about the node."""
 
@@ -80,6 +68,8 @@ class NodeNotice:
     """Of the pods that it names; empty where it names none, :data:`ANY` for several or unknown ones."""
     brief: str = ""
     """What others are shown instead; empty for nothing."""
+    due: float = field(default=0.0, compare=False)
+    """Unix time at which it happens; 0 for what is so already."""
 
     def seen_by(self, may_list: MayList) -> NodeNotice | None:
         """Return what a person may see of it."""
@@ -94,7 +84,6 @@ class NodeSnapshot:
 
     view: NodeView
     pods: tuple[ShownPod, ...] = ()
-    pending: tuple[PendingRelease, ...] = ()
     notices: tuple[NodeNotice, ...] = ()
     plan: AnyPlan | None = field(default=None, compare=False, repr=False)
     """From which pods are explained; None where only an agent's status is known."""
@@ -129,7 +118,6 @@ class NodeSnapshot:
             self,
             view=view,
             pods=tuple(one for one in self.pods if may_list(one.namespace)),
-            pending=tuple(one for one in self.pending if may_list(one.namespace)),
             notices=tuple(seen for one in self.notices if (seen := one.seen_by(may_list)) is not None),
         )
 
@@ -142,8 +130,7 @@ class NodeSnapshot:
     def _named(self) -> set[str]:
         found = {pod.namespace for pod in self.pods} | {_namespace_of(owner.label) for owner in self.view.owners}
         found |= {one.name.partition("/")[0] for one in self.view.rejected}
-        found |= {one.namespace for one in self.pending} | {one.namespace for one in self.notices}
-        return found - {""}
+        return (found | {one.namespace for one in self.notices}) - {""}
 
     def dated(self, before: tuple[ShownPod, ...], now: float) -> NodeSnapshot:
         """Return it as new now, and its pods as refused since then, as far as the pods before do not know it."""
@@ -154,6 +141,11 @@ class NodeSnapshot:
     def bare(self) -> NodeSnapshot:
         """Return it as it is recorded: without what only the present can be asked."""
         return replace(self, plan=None, question=None)
+
+
+def _released(namespace: str, owner: str, cpus: str, due: float) -> NodeNotice:
+    """Return that a container, ``namespace/pod/container``, releases CPUs when a delay is over."""
+    return NodeNotice(f"{owner} releases CPUs {cpus}", namespace=namespace, due=due)
 
 
 def _namespace_of(label: str) -> str:
@@ -168,7 +160,7 @@ def snapshot_of_status(view: NodeView, document: Mapping[str, Any]) -> NodeSnaps
         document: the agent's status, of kind ``AgentStatus``.
     """
     pods: list[ShownPod] = []
-    pending: list[PendingRelease] = []
+    pending: list[NodeNotice] = []
     now = time.time()
     for pod in document["pods"]:
         namespace, holds = pod["namespace"], []
@@ -181,13 +173,13 @@ def snapshot_of_status(view: NodeView, document: Mapping[str, Any]) -> NodeSnaps
             holds.append(f"{one['name']}: {'; '.join(words)}")
             if release := one.get("pending"):
                 owner, due = f"{namespace}/{pod['name']}/{one['name']}", round(now + release["secondsLeft"], 1)
-                pending.append(PendingRelease(namespace, owner, release["releases"], due))
+                pending.append(_released(namespace, owner, release["releases"], due))
         pods.append(ShownPod(namespace, pod["name"], pod["uid"], "running", admitted=True, holds=tuple(holds)))
     pods += [
         ShownPod(pod["namespace"], pod["name"], pod["uid"], pod["reason"], admitted=False, why=f"{pod['message']}.")
         for pod in document["held"]
     ]
-    return NodeSnapshot(view, tuple(pods), tuple(pending), tuple(_notices(document)))
+    return NodeSnapshot(view, tuple(pods), (*pending, *_notices(document)))
 
 
 def _notices(document: Mapping[str, Any]) -> Iterator[NodeNotice]:
@@ -284,8 +276,8 @@ def snapshot_of(question: Question) -> NodeSnapshot:
     notices = tuple(plan_notices(plan))
     if isinstance(plan, RefusedPlan):
         return NodeSnapshot(plan_view(plan), notices=notices, plan=plan, question=question)
-    pods, pending = tuple(_pods(plan)), tuple(_pending(plan))
-    return NodeSnapshot(plan_view(plan, now=present_moment()), pods, pending, notices, plan, question)
+    view = plan_view(plan, now=present_moment())
+    return NodeSnapshot(view, tuple(_pods(plan)), (*_pending(plan), *notices), plan, question)
 
 
 def _pods(plan: Plan) -> Iterator[ShownPod]:
@@ -304,7 +296,7 @@ def _pods(plan: Plan) -> Iterator[ShownPod]:
         yield ShownPod(*shown)
 
 
-def _pending(plan: Plan) -> Iterator[PendingRelease]:
+def _pending(plan: Plan) -> Iterator[NodeNotice]:
     """Yield releases whose delay ends in the present boot of this machine."""
     now, wall = present_moment(), time.time()
     pods = {answer.pod.uid: answer.pod for answer in plan.answers}
@@ -316,7 +308,7 @@ def _pending(plan: Plan) -> Iterator[PendingRelease]:
             if pod is not None and pre.apply_at.boot == now.boot:
                 due = round(wall + max(0, pre.apply_at.since_boot - now.since_boot) / SECOND, 1)
                 owner = f"{pod.namespace}/{pod.name}/{container}"
-                yield PendingRelease(pod.namespace, owner, list_text(leaving), due)
+                yield _released(pod.namespace, owner, list_text(leaving), due)
 
 
 def story_of(plan: AnyPlan, question: Question, uid: str, asked: Pod | None = None) -> PodStory | None:

@@ -37,8 +37,9 @@ from mooring.monitoring.shadow.judgement import Agreement, Judgement
 from mooring.monitoring.shadow.recording import machine_line
 from mooring.published.naming import uid_of
 from mooring.published.objects import NodeFacts
+from mooring.published.publisher import Pace
 from mooring.published.shadow_document import ShadowDocument, WouldBePart, shadow_document
-from mooring.published.writing import Pace, Rhythm, apply, node_uid
+from mooring.published.writing import apply, node_uid
 from mooring.service.apiserver import Cluster, ClusterOnDemand
 from mooring.service.http import ProgramMetrics
 from mooring.views.console import STYLES, Breaking, new_table
@@ -218,7 +219,7 @@ def _machine_names(path: Path) -> set[str]:
     return names
 
 
-RHYTHM: Final = Rhythm(gathering=1.0, least=60.0)
+RHYTHM: Final = Pace(gathering=1.0, least=60.0)
 """The counts of a node are written once a minute at most."""
 LOOKING: Final = 1.0
 """Seconds between two checks of the counts."""
@@ -250,7 +251,7 @@ class ShadowPublisher:
         """
         self._tally, self._report, self._clock, self._today = tally, report, clock, today
         self._cluster = ClusterOnDemand(connect)
-        self._pace = Pace(RHYTHM)
+        self._pace = RHYTHM
         self._seen = -1
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="mooring-shadow-publisher", daemon=True)

@@ -15,8 +15,7 @@ Bars that compare are a page too: the picture, and the same figures as a table. 
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterable, Iterator
-from dataclasses import fields
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from hashlib import sha256
@@ -131,7 +130,7 @@ _MOST_NODES = 64
 def _legend_rows(report: ReportView) -> Iterator[dict[str, object]]:
     """Yield for every use that some step has what its cells mean, and how many there are after the last step."""
     final = report.node.legend
-    seen = {state.use for step in report.steps for _, state in step.cpus} | set(final)
+    seen = {one.use for step in report.steps for views in step.cpus for one in views} | set(final)
     marks = [owner.mark for owner in report.node.owners]
     for use in (use for use in CPUUse if use in seen):
         sign = MARKS.get(use) or "–".join(dict.fromkeys((marks[0], marks[-1])) if marks else ())
@@ -189,7 +188,7 @@ _BLUE, _SKY = OWNER_COLOURS[0], OWNER_COLOURS[4]
 def style_text() -> str:
     """Return the content of the page's style element."""
     dark = _variables(svg.DARK, _SKY)
-    names = svg.Ground(**{field.name: f"var(--{field.name})" for field in fields(svg.Ground)})
+    names = {name: f"var(--{name})" for name in svg.LIGHT}
     own = (files("mooring.views.html") / "assets" / "report.css").read_text(encoding="utf-8")
     return "".join(
         (
@@ -206,12 +205,12 @@ def style_text() -> str:
     )
 
 
-def _variables(ground: svg.Ground, accent: str) -> str:
-    told = [f"--{field.name}:{getattr(ground, field.name)}" for field in fields(ground)]
+def _variables(ground: Mapping[str, str], accent: str) -> str:
+    told = [f"--{name}:{colour}" for name, colour in ground.items()]
     told.append(f"--accent:{accent}")
     told.append(f"--on-accent:{text_on(accent)}")
     for shade in range(HEATS):
-        colour = mixed(ground.page, accent, shade / (HEATS - 1) * 0.85)
+        colour = mixed(ground["page"], accent, shade / (HEATS - 1) * 0.85)
         told += [f"--heat-{shade}:{colour}", f"--on-heat-{shade}:{text_on(colour)}"]
     return ";".join(told)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mooring.engine.core.decision import Shortage
 from mooring.explanations.why import amount_of
-from mooring.lazy import dataclass
 from mooring.views import decision as panels
 from mooring.views.svg import elements as svg
 from mooring.views.svg.legend import wrapped
@@ -36,27 +37,6 @@ _STYLES = {
 """Styles of the cells, all of the common palette."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Grid:
-    """Where the columns of a panel stand."""
-
-    names: int
-    """Pixels for the names of the rows."""
-    cell: int
-    """Pixels for a cell."""
-    columns: int
-    """NUMA nodes beside one another; further ones stand below."""
-
-    def x(self, column: int) -> int:
-        """Return the left edge of a column."""
-        return MARGIN + _PAD + self.names + column * (self.cell + _GAP)
-
-    @property
-    def width(self) -> int:
-        """The width of a panel."""
-        return 2 * _PAD + self.names + self.columns * (self.cell + _GAP) - _GAP
-
-
 def decision_svg(view: panels.DecisionView, width: int = 1200) -> str:
     """Return the picture as an SVG document of at most ``width`` pixels."""
     # Columns wide enough for the cells, and as many as there is room for
@@ -70,8 +50,9 @@ def decision_svg(view: panels.DecisionView, width: int = 1200) -> str:
     bands = -(-nodes // fitting_columns)
     columns = -(-nodes // bands)
     cell = (room - 2 * _PAD - names + _GAP) // columns - _GAP
-    grid = _Grid(names, min(cell, _WIDEST_CELL), columns)
-    page = max(_NARROWEST_PAGE, grid.width + 2 * MARGIN)
+    cell = min(cell, _WIDEST_CELL)
+    lefts = [MARGIN + _PAD + names + column * (cell + _GAP) for column in range(columns)]
+    page = max(_NARROWEST_PAGE, lefts[-1] + cell + _PAD + MARGIN)
     parts: list[str] = []
     # What stands above the panels.
     y = MARGIN + 16
@@ -86,7 +67,7 @@ def decision_svg(view: panels.DecisionView, width: int = 1200) -> str:
     for lack in view.lacks:
         y = _lack(lack, min(page - 2 * MARGIN, _WIDEST_BAR), y, parts) + 14
     for panel in view.panels:
-        y = _panel(panel, grid, y, parts) + 16
+        y = _panel(panel, lefts, cell, y, parts) + 16
     y = _below(view, page, y, parts)
     return svg.document(f"{view.title}. {view.cause}", page, y + MARGIN, parts)
 
@@ -118,28 +99,35 @@ def _lack(lack: Shortage, room: int, top: int, parts: list[str]) -> int:
     return y + 24
 
 
-def _panel(panel: panels.DecisionPanel, grid: _Grid, top: int, parts: list[str]) -> int:
-    """Draw one panel and return where it ends."""
+def _panel(panel: panels.DecisionPanel, lefts: Sequence[int], width: int, top: int, parts: list[str]) -> int:
+    """Draw one panel and return where it ends.
+
+    Args:
+        panel: to draw.
+        lefts: the left edges of as many NUMA nodes as stand beside one another; further ones stand below.
+        width: of a cell.
+        top: where the panel begins.
+        parts: of the picture.
+    """
     frame = len(parts)
-    room = grid.width - 2 * _PAD
+    room = lefts[-1] + width - MARGIN - _PAD
     y = top + 22
     parts.append(svg.text(MARGIN + _PAD, y, svg.fitting(panel.title, room / svg.BOLD, svg.SOCKET_SIZE), "socket-title"))
     y += 12
     required = {node for row in panel.rows for node, cell in zip(panel.nodes, row.cells, strict=True) if cell.required}
-    # As many NUMA nodes as stand beside one another, and further ones below
-    for first in range(0, len(panel.nodes), grid.columns):
-        shown = slice(first, first + grid.columns)
-        for column, node in enumerate(panel.nodes[shown]):
+    for first in range(0, len(panel.nodes), len(lefts)):
+        shown = slice(first, first + len(lefts))
+        for left, node in zip(lefts, panel.nodes[shown], strict=False):
             name = f"{panels.REQUIRED_SIGN} NUMA {node}" if node in required else f"NUMA {node}"
-            parts.append(svg.text(grid.x(column) + grid.cell / 2, y + 12, name, "node-title", anchor="middle"))
+            parts.append(svg.text(left + width / 2, y + 12, name, "node-title", anchor="middle"))
         y += 20
         for row in panel.rows:
-            x, width = MARGIN + _PAD, grid.names - 10
-            name = svg.fitting(row.name, width / svg.BOLD, svg.NODE_SIZE)
+            x = MARGIN + _PAD
+            name = svg.fitting(row.name, (lefts[0] - x - 10) / svg.BOLD, svg.NODE_SIZE)
             parts.append(svg.text(x, y + (15 if row.note else 22), name, "node-title"))
             if row.note:
-                parts.append(svg.text(x, y + 30, svg.fitting(row.note, width, svg.SMALL_SIZE), "small"))
-            parts += (_cell(cell, grid.x(column), y, grid.cell) for column, cell in enumerate(row.cells[shown]))
+                parts.append(svg.text(x, y + 30, svg.fitting(row.note, lefts[0] - x - 10, svg.SMALL_SIZE), "small"))
+            parts += (_cell(cell, left, y, width) for left, cell in zip(lefts, row.cells[shown], strict=False))
             y += _CELL_HEIGHT + _GAP
         y += 4
     sign = "× " if panel.refused else "● "
@@ -147,7 +135,7 @@ def _panel(panel: panels.DecisionPanel, grid: _Grid, top: int, parts: list[str])
     for line in wrapped(f"{sign}{panel.verdict}", room / svg.BOLD, svg.TEXT_SIZE):
         parts.append(svg.text(MARGIN + _PAD, y, line, "strong"))
         y += 17
-    parts.insert(frame, svg.rect(MARGIN + 0.5, top + 0.5, grid.width - 1, y - top - 1, "socket", round_=8))
+    parts.insert(frame, svg.rect(MARGIN + 0.5, top + 0.5, room + 2 * _PAD - 1, y - top - 1, "socket", round_=8))
     return y
 
 

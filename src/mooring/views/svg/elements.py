@@ -8,13 +8,12 @@ Every rule is bound to the class of the root element, so that several pictures f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from html import escape as html_escape
 from unicodedata import east_asian_width
 
 from mooring.engine.core.errors import clean
-from mooring.lazy import dataclass
 from mooring.views.view import OWNER_COLOURS, text_on
 from mooring.views.wording import shorten
 
@@ -126,28 +125,30 @@ SMALL_SIZE = 11
 """Font sizes in pixels: machine, socket, NUMA node, running text, and everything at the cells."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ground:
-    """One colour scheme."""
-
-    page: str
-    ink: str
-    quiet: str
-    """Less important text."""
-    socket: str
-    node: str
-    line: str
-    """Borders of boxes."""
-    edge: str
-    """Borders of cells."""
-    grey: str
-    """Fill of reserved cells."""
-    stripe: str
-    """Lines and dots of patterns."""
-
-
-LIGHT = Ground("#ffffff", "#1f2328", "#59636e", "#f6f8fa", "#ffffff", "#afb8c1", "#818b98", "#d8dee4", "#afb8c1")
-DARK = Ground("#0d1117", "#e6edf3", "#9aa4af", "#161b22", "#0d1117", "#444c56", "#6e7681", "#373e47", "#57606a")
+LIGHT: Mapping[str, str] = {
+    "page": "#ffffff",
+    "ink": "#1f2328",
+    "quiet": "#59636e",
+    "socket": "#f6f8fa",
+    "node": "#ffffff",
+    "line": "#afb8c1",
+    "edge": "#818b98",
+    "grey": "#d8dee4",
+    "stripe": "#afb8c1",
+}
+"""One colour scheme: less important text is quiet, lines are the borders of boxes and edges those of cells, reserved
+cells are grey, and stripes are the lines and dots of patterns."""
+DARK: Mapping[str, str] = {
+    "page": "#0d1117",
+    "ink": "#e6edf3",
+    "quiet": "#9aa4af",
+    "socket": "#161b22",
+    "node": "#0d1117",
+    "line": "#444c56",
+    "edge": "#6e7681",
+    "grey": "#373e47",
+    "stripe": "#57606a",
+}
 
 
 HATCHES = {"light": "#ffffff", "dark": "#000000"}
@@ -190,33 +191,33 @@ def common_rules() -> str:
     return "".join(f".mooring {rule}" for rule in _split(common))
 
 
-def colour_rules(ground: Ground) -> str:
+def colour_rules(ground: Mapping[str, str]) -> str:
     """Return the rules of one colour scheme; its colours can be names of CSS variables, where only browsers read."""
-    cell = f"stroke:{ground.edge}"
+    cell = f"stroke:{ground['edge']}"
     colours = {
-        ".page": f"fill:{ground.page}",
-        "text": f"fill:{ground.ink}",
-        ".quiet,.small": f"fill:{ground.quiet}",
-        ".socket": f"fill:{ground.socket};stroke:{ground.edge}",
-        ".node": f"fill:{ground.node};stroke:{ground.line}",
-        ".cache": f"stroke:{ground.line}",
-        ".free": f"fill:{ground.page};{cell}",
+        ".page": f"fill:{ground['page']}",
+        "text": f"fill:{ground['ink']}",
+        ".quiet,.small": f"fill:{ground['quiet']}",
+        ".socket": f"fill:{ground['socket']};stroke:{ground['edge']}",
+        ".node": f"fill:{ground['node']};stroke:{ground['line']}",
+        ".cache": f"stroke:{ground['line']}",
+        ".free": f"fill:{ground['page']};{cell}",
         ".offline,.left-out": f"fill:none;{cell}",
         ".shared": f"fill:url(#mooring-dots);{cell}",
         ".reserved": f"fill:url(#mooring-stripes);{cell}",
         ".broken": f"fill:url(#mooring-crosses);{cell}",
-        ".contested": f"fill:{ground.ink}",
-        ".on-contested": f"fill:{ground.page}",
-        ".on-offline": f"fill:{ground.quiet}",
-        ".hatch-light,.hatch-dark": f"stroke:{ground.ink}",
-        ".required": f"stroke:{ground.ink}",
-        ".ground": f"fill:{ground.page}",
-        ".grey": f"fill:{ground.grey}",
-        ".dot": f"fill:{ground.stripe}",
-        ".stripe": f"stroke:{ground.stripe}",
-        ".used": f"fill:{ground.quiet}",
-        ".on-used": f"fill:{ground.page}",
-        ".bar": f"fill:none;stroke:{ground.edge}",
+        ".contested": f"fill:{ground['ink']}",
+        ".on-contested": f"fill:{ground['page']}",
+        ".on-offline": f"fill:{ground['quiet']}",
+        ".hatch-light,.hatch-dark": f"stroke:{ground['ink']}",
+        ".required": f"stroke:{ground['ink']}",
+        ".ground": f"fill:{ground['page']}",
+        ".grey": f"fill:{ground['grey']}",
+        ".dot": f"fill:{ground['stripe']}",
+        ".stripe": f"stroke:{ground['stripe']}",
+        ".used": f"fill:{ground['quiet']}",
+        ".on-used": f"fill:{ground['page']}",
+        ".bar": f"fill:none;stroke:{ground['edge']}",
     }
     rules = [f"{names}{{{rule}}}" for names, rule in colours.items()]
     return "".join(f".mooring {rule}" for rule in _split(rules))

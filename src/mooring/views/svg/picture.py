@@ -184,12 +184,13 @@ def _memory_bar(node: views.NUMAView, use: views.MemoryUse, x: float, y: float, 
 
 
 def strip_elements(
-    row: layouts.PlacedRow, metrics: layouts.CellMetrics, view: views.NodeView, told: set[str]
+    row: layouts.PlacedRow, metrics: layouts.CellMetrics, view: views.NodeView, told: set[str] | None = None
 ) -> Iterator[str]:
     """Yield a bracket over every run of whole cores with one use, and its name where there is room up to the next.
 
     A name stands once in a box, whole or not at all: the cells have its letter.
     """
+    told = set() if told is None else told
     runs = [(key, list(cores)) for key, cores in groupby(row.cells, key=_whole_core) if key is not None]
     ends = (run[0][0].x - svg.GAP for _, run in runs[1:])
     for (key, run), end in zip(runs, chain(ends, [row.x + row.width]), strict=False):

@@ -6,7 +6,6 @@ Counts are distinguished by colour, by a letter, and by what is written in them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import ceil, radians, sin
 
 from mooring.explanations.phrases import plural
@@ -127,8 +126,16 @@ def plot_svg(plot: Plot) -> str:
     for row in plot.rows:
         elements, y = _row(row, plot, y)
         lines += elements
-    elements, y = _legend(plot, y + 12)
-    lines += elements
+    left, y = float(MARGIN), y + 20
+    for kind in plot.kinds:
+        needed = 60 + svg.text_width(kind.label, svg.TEXT_SIZE)
+        if left > MARGIN and left + needed > WIDTH - MARGIN:
+            left, y = MARGIN, y + 22
+        swatch = svg.rect(left + 0.5, y + 0.5, 27, 15, kind.style, round_=2)
+        mark = svg.text(left + 14, y + 12, kind.mark, f"mark on-{kind.style}", anchor="middle")
+        lines += [svg.group(swatch, mark), svg.text(left + 36, y + 12, kind.label, "plain")]
+        left += needed
+    y += 24
     for note in plot.notes:
         for piece in wrapped(note, WIDTH - 2 * MARGIN, svg.TEXT_SIZE):
             y += _LINE
@@ -156,7 +163,18 @@ def _row(row: PlotRow, plot: Plot, y: float) -> tuple[list[str], float]:
         mark = [svg.text(x + 9, y + _BAR - 6, "✓", f"mark on-{ground}", anchor="middle")] if on else []
         cell = svg.rect(x + 0.5, y + 1.5, 17, _BAR - 3, ground, round_=3)
         found.append(svg.group(cell, *mark, title=name if on else f"not {name}"))
-    found += _bar(row, plot, y)
+    # The counts one after the other, all on the scale of the longest bar
+    start, widest = plot.bars
+    most, left = max(1, *(sum(one.counts) for one in plot.rows)), float(start)
+    for kind, amount in zip(plot.kinds, row.counts, strict=False):
+        width = widest * amount / most
+        forms = (f"{amount} {kind.mark}".strip(), str(amount))
+        fit = next((form for form in forms if svg.text_width(form, svg.SMALL_SIZE) + 6 <= width), "")
+        bar = svg.rect(left + 0.5, y + 0.5, max(width - 1, 1), _BAR - 1, kind.style, round_=2)
+        words = svg.text(left + width / 2, y + _BAR - 6, fit, f"mark on-{kind.style}", anchor="middle") if fit else ""
+        if amount:
+            found.append(svg.group(bar, words, title=f"{plural(amount, plot.noun)} {kind.label}"))
+        left += width
     # Shares, then figures
     columns, widest = plot.columns
     count = len(plot.share_headings)
@@ -169,38 +187,3 @@ def _row(row: PlotRow, plot: Plot, y: float) -> tuple[list[str], float]:
     for x, heading, figure in zip(columns[count:], plot.figure_headings, row.figures, strict=False):
         found.append(svg.group(svg.text(x, y + _BAR - 6, figure, "plain"), title=f"{heading}: {figure}"))
     return found, y + _BAR
-
-
-def _bar(row: PlotRow, plot: Plot, y: float) -> Iterator[str]:
-    left, widest = plot.bars
-    most, x = max(1, *(sum(one.counts) for one in plot.rows)), float(left)
-    for kind, amount in zip(plot.kinds, row.counts, strict=False):
-        if not amount:
-            continue
-        width = widest * amount / most
-        words = f"{amount} {kind.mark}".strip()
-        parts = [svg.rect(x + 0.5, y + 0.5, max(width - 1, 1), _BAR - 1, kind.style, round_=2)]
-        fit = next((form for form in (words, str(amount)) if svg.text_width(form, svg.SMALL_SIZE) + 6 <= width), "")
-        if fit:
-            parts.append(svg.text(x + width / 2, y + _BAR - 6, fit, f"mark on-{kind.style}", anchor="middle"))
-        yield svg.group(*parts, title=f"{plural(amount, plot.noun)} {kind.label}")
-        x += width
-
-
-def _legend(plot: Plot, y: float) -> tuple[list[str], float]:
-    found = []
-    x: float = MARGIN
-    y += 8
-    for kind in plot.kinds:
-        width = 36 + svg.text_width(kind.label, svg.TEXT_SIZE) + 24
-        if x > MARGIN and x + width > WIDTH - MARGIN:
-            x, y = MARGIN, y + 22
-        found.append(
-            svg.group(
-                svg.rect(x + 0.5, y + 0.5, 27, 15, kind.style, round_=2),
-                svg.text(x + 14, y + 12, kind.mark, f"mark on-{kind.style}", anchor="middle"),
-            )
-        )
-        found.append(svg.text(x + 36, y + 12, kind.label, "plain"))
-        x += width
-    return found, y + 24

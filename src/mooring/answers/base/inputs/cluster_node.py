@@ -15,7 +15,6 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from signal import SIGKILL
 from threading import Timer
@@ -48,80 +47,76 @@ class NoAnswerError(Exception):
     """Kubectl could not answer; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kubectl:
-    """The program."""
+def asked(kubectl: str, *arguments: str, seconds: int = PATIENCE) -> object:
+    """Return an answer in JSON.
 
-    program: str
+    Args:
+        kubectl: the program.
+        arguments: of kubectl.
+        seconds: that the API server may take.
 
-    def json(self, *arguments: str, seconds: int = PATIENCE) -> object:
-        """Return an answer in JSON.
+    Raises:
+        NoAnswerError: there is none.
+    """
+    text = run(kubectl, f"--request-timeout={seconds}s", *arguments, seconds=2 * seconds)
+    try:
+        document: object = json.loads(text)
+    except ValueError:
+        raise NoAnswerError("the answer is not JSON") from None
+    return document
 
-        Args:
-            arguments: of kubectl.
-            seconds: that the API server may take.
 
-        Raises:
-            NoAnswerError: there is none.
-        """
-        text = self.run(f"--request-timeout={seconds}s", *arguments, seconds=2 * seconds)
+def run(kubectl: str, *arguments: str, seconds: int, given: bytes = b"", apart: bool = False) -> bytes:
+    """Return what a command prints.
+
+    Args:
+        kubectl: the program.
+        arguments: of kubectl.
+        seconds: after which it is ended.
+        given: its standard input.
+        apart: whether the key that interrupts this program leaves it alone.
+
+    Raises:
+        NoAnswerError: it fails, takes too long, or prints more than any archive of files may have.
+    """
+    own = os.environ.get("KUBECONFIG") or Path("~/.kube/config").expanduser().exists()
+    access = [] if own or not KUBELET_KUBECONFIG.exists() else [f"--kubeconfig={KUBELET_KUBECONFIG}"]
+    with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as typed:
+        typed.write(given)
+        typed.seek(0)
         try:
-            document: object = json.loads(text)
-        except ValueError:
-            raise NoAnswerError("the answer is not JSON") from None
-        return document
-
-    def run(self, *arguments: str, seconds: int, given: bytes = b"", apart: bool = False) -> bytes:
-        """Return what a command prints.
-
-        Args:
-            arguments: of kubectl.
-            seconds: after which it is ended.
-            given: its standard input.
-            apart: whether the key that interrupts this program leaves it alone.
-
-        Raises:
-            NoAnswerError: it fails, takes too long, or prints more than any archive of files may have.
-        """
-        own = os.environ.get("KUBECONFIG") or Path("~/.kube/config").expanduser().exists()
-        access = [] if own or not KUBELET_KUBECONFIG.exists() else [f"--kubeconfig={KUBELET_KUBECONFIG}"]
-        with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as typed:
-            typed.write(given)
-            typed.seek(0)
+            running = subprocess.Popen(  # noqa: S603 - a fixed program with arguments of ours, without a shell
+                [kubectl, *access, *arguments],
+                stdin=typed,
+                stdout=subprocess.PIPE,
+                stderr=said,
+                start_new_session=apart,
+            )
+        except (OSError, ValueError) as error:
+            raise NoAnswerError(str(error)) from None
+        timer = Timer(seconds, running.kill)
+        timer.start()
+        with running:
             try:
-                running = subprocess.Popen(  # noqa: S603 - a fixed program with arguments of ours, without a shell
-                    [self.program, *access, *arguments],
-                    stdin=typed,
-                    stdout=subprocess.PIPE,
-                    stderr=said,
-                    start_new_session=apart,
-                )
-            except (OSError, ValueError) as error:
-                raise NoAnswerError(str(error)) from None
-            timer = Timer(seconds, running.kill)
-            timer.start()
-            with running:
-                try:
-                    answer = running.stdout.read(MOST_BYTES + 1) if running.stdout else b""
-                    if len(answer) > MOST_BYTES:
-                        raise NoAnswerError(f"answers more than {MOST_BYTES} bytes")
-                    running.wait()
-                finally:
-                    timer.cancel()
-                    running.kill()
-            if running.returncode == -SIGKILL:
-                raise NoAnswerError("does not answer")
-            if running.returncode:
-                said.seek(0)
-                lines = said.read(_MOST_WORDS).decode(errors="replace").strip().splitlines()
-                raise NoAnswerError(lines[-1] if lines else f"failed with code {running.returncode}")
-        return answer
+                answer = running.stdout.read(MOST_BYTES + 1) if running.stdout else b""
+                if len(answer) > MOST_BYTES:
+                    raise NoAnswerError(f"answers more than {MOST_BYTES} bytes")
+                running.wait()
+            finally:
+                timer.cancel()
+                running.kill()
+        if running.returncode == -SIGKILL:
+            raise NoAnswerError("does not answer")
+        if running.returncode:
+            said.seek(0)
+            lines = said.read(_MOST_WORDS).decode(errors="replace").strip().splitlines()
+            raise NoAnswerError(lines[-1] if lines else f"failed with code {running.returncode}")
+    return answer
 
 
-def installed_kubectl() -> Kubectl | None:
-    """Return kubectl; None where it is not installed."""
-    program = shutil.which("kubectl")
-    return None if program is None else Kubectl(program)
+def installed_kubectl() -> str | None:
+    """Return the program; None where it is not installed."""
+    return shutil.which("kubectl")
 
 
 def is_node_name(text: str) -> bool:
@@ -177,21 +172,21 @@ def ask_cluster(node: str, *, with_pods: bool = True) -> ClusterAnswers:
     with suppress(NoAnswerError):
         configz = configz_of(kubectl, node)
     with suppress(NoAnswerError):
-        described = kubectl.json("get", "node", node, "-o", "json")
+        described = asked(kubectl, "get", "node", node, "-o", "json")
     dynamic = () if pods is None else dynamic_of(kubectl, node, pods)
     return ClusterAnswers(pods=pods, configz=configz, version=version_of(described), dynamic=dynamic)
 
 
-def configz_of(kubectl: Kubectl, node: str) -> object:
+def configz_of(kubectl: str, node: str) -> object:
     """Return the configuration that a kubelet runs with.
 
     Raises:
         NoAnswerError: there is no answer.
     """
-    return kubectl.json("get", "--raw", f"/api/v1/nodes/{quote(node, safe='')}/proxy/configz")
+    return asked(kubectl, "get", "--raw", f"/api/v1/nodes/{quote(node, safe='')}/proxy/configz")
 
 
-def pods_of(kubectl: Kubectl, node: str, seconds: int = PATIENCE, namespace: str = "") -> object:
+def pods_of(kubectl: str, node: str, seconds: int = PATIENCE, namespace: str = "") -> object:
     """Return the pods that are bound to a node, of all namespaces or of one.
 
     Raises:
@@ -199,10 +194,10 @@ def pods_of(kubectl: Kubectl, node: str, seconds: int = PATIENCE, namespace: str
     """
     scope = f"--namespace={namespace}" if namespace else "--all-namespaces"
     selector = f"--field-selector=spec.nodeName={node}"
-    return kubectl.json("get", "pods", scope, selector, "-o", "json", seconds=seconds)
+    return asked(kubectl, "get", "pods", scope, selector, "-o", "json", seconds=seconds)
 
 
-def pods_beside(kubectl: Kubectl, node: str, pod: Mapping[str, Any] | None) -> tuple[object, ArchivePart]:
+def pods_beside(kubectl: str, node: str, pod: Mapping[str, Any] | None) -> tuple[object, ArchivePart]:
     """Return the pods of a node with one that may be bound to none; where others may not be listed, of its namespace.
 
     Args:
@@ -228,7 +223,7 @@ def pods_beside(kubectl: Kubectl, node: str, pod: Mapping[str, Any] | None) -> t
     return pods, part
 
 
-def named_pod(kubectl: Kubectl, name: str) -> dict[str, Any]:
+def named_pod(kubectl: str, name: str) -> dict[str, Any]:
     """Return a pod by its name, as ``[NAMESPACE/]POD[/CONTAINER]``.
 
     Raises:
@@ -238,7 +233,7 @@ def named_pod(kubectl: Kubectl, name: str) -> dict[str, Any]:
     problem: object = "no pod has such a name"
     if all(map(is_node_name, (*namespace, pod))):
         try:
-            found = kubectl.json("get", "pod", pod, *(f"--namespace={one}" for one in namespace), "-o", "json")
+            found = asked(kubectl, "get", "pod", pod, *(f"--namespace={one}" for one in namespace), "-o", "json")
             if isinstance(found, dict):
                 return found
             problem = "the answer is no pod"
@@ -248,7 +243,7 @@ def named_pod(kubectl: Kubectl, name: str) -> dict[str, Any]:
     raise InputError(f"cannot be read from the cluster: {problem}", source=name, remedy=remedy)
 
 
-def node_that_names(kubectl: Kubectl, pod: Mapping[str, Any], name: str) -> str:
+def node_that_names(kubectl: str, pod: Mapping[str, Any], name: str) -> str:
     """Return the node that a pod is bound to, nominated for, the only one that its spec allows or its events name.
 
     Raises:
@@ -271,7 +266,7 @@ def node_that_names(kubectl: Kubectl, pod: Mapping[str, Any], name: str) -> str:
             return str(named.pop())
     with suppress(NoAnswerError):
         nodes = {
-            str(mapping_at(one, "metadata").get("name")) for one in _items(kubectl.json("get", "nodes", "-o", "json"))
+            str(mapping_at(one, "metadata").get("name")) for one in _items(asked(kubectl, "get", "nodes", "-o", "json"))
         }
         for text in told:
             if len(named := nodes.intersection(word.rstrip(".,:;") for word in re.split(r"[^\w.:-]+", text))) == 1:
@@ -282,14 +277,14 @@ def node_that_names(kubectl: Kubectl, pod: Mapping[str, Any], name: str) -> str:
     raise InputError(problem, source=name, remedy="name the node to ask about with --node")
 
 
-def _said_of(kubectl: Kubectl, pod: Mapping[str, Any]) -> Iterator[str]:
+def _said_of(kubectl: str, pod: Mapping[str, Any]) -> Iterator[str]:
     """Yield what schedulers and autoscalers say of a pod that waits, the newest first: its events, its condition."""
     metadata = mapping_at(pod, "metadata")
     events: list[Any] = []
     with suppress(NoAnswerError):
         of_pod = f"--field-selector=involvedObject.uid={metadata.get('uid')}"
         space = f"--namespace={metadata.get('namespace', 'default')}"
-        events = list(_items(kubectl.json("get", "events", space, of_pod, "-o", "json")))
+        events = list(_items(asked(kubectl, "get", "events", space, of_pod, "-o", "json")))
     events.sort(key=lambda one: str(one.get("lastTimestamp") or one.get("eventTime") or ""), reverse=True)
     conditions = mapping_at(pod, "status").get("conditions")
     for one in (*events, *(conditions if isinstance(conditions, list) else ())):
@@ -297,7 +292,7 @@ def _said_of(kubectl: Kubectl, pod: Mapping[str, Any]) -> Iterator[str]:
             yield text
 
 
-def dynamic_of(kubectl: Kubectl, node: str, pods: object, seconds: int = PATIENCE) -> tuple[object, ...]:
+def dynamic_of(kubectl: str, node: str, pods: object, seconds: int = PATIENCE) -> tuple[object, ...]:
     """Return the slices of a node and the claims of all pods; nothing where no pod of the node has a claim.
 
     Clusters without dynamic resource allocation, and persons who may not see its objects, get no answer.
@@ -308,8 +303,8 @@ def dynamic_of(kubectl: Kubectl, node: str, pods: object, seconds: int = PATIENC
     answers: list[object] = []
     with suppress(NoAnswerError):
         selector = f"--field-selector=spec.nodeName={node}"
-        answers.append(kubectl.json("get", "resourceslices", selector, "-o", "json", seconds=seconds))
-        answers.append(kubectl.json("get", "resourceclaims", "--all-namespaces", "-o", "json", seconds=seconds))
+        answers.append(asked(kubectl, "get", "resourceslices", selector, "-o", "json", seconds=seconds))
+        answers.append(asked(kubectl, "get", "resourceclaims", "--all-namespaces", "-o", "json", seconds=seconds))
     return tuple(answers)
 
 

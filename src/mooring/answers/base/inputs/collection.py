@@ -69,7 +69,7 @@ class CollectOptions:
     node: str
     kubelet: str
     ask: bool
-    """asking.Kubectl may be asked."""
+    """Whether kubectl may be asked."""
     anonymous: bool
     objects: Sequence[object] = ()
     """Pods that are known already, as the API server has them."""
@@ -163,7 +163,7 @@ def cluster_node(options: NodeOptions) -> reader.NodeArchive:
     described: object = None
     new: list[ArchivePart] = []
     try:
-        described = kubectl.json("get", "node", name, "-o", "json")
+        described = asking.asked(kubectl, "get", "node", name, "-o", "json")
     except asking.NoAnswerError as error:
         if "(Forbidden)" not in str(error):
             remedy = "name an archive of mooring collect, or a node of kubectl get nodes"
@@ -197,7 +197,7 @@ def cluster_node(options: NodeOptions) -> reader.NodeArchive:
     return replace(base, files=files, about=about)
 
 
-def _base(kubectl: asking.Kubectl, name: str, described: object, options: NodeOptions) -> reader.NodeArchive:
+def _base(kubectl: str, name: str, described: object, options: NodeOptions) -> reader.NodeArchive:
     """Return machine and state files of a node: published, collected now or earlier, or as a NodeResourceTopology.
 
     Raises:
@@ -205,8 +205,8 @@ def _base(kubectl: asking.Kubectl, name: str, described: object, options: NodeOp
     """
     origin = f"node {name} of the cluster"
     with suppress(asking.NoAnswerError):
-        state = state_of(kubectl.json("get", f"{PLURALS[STATE]}.{GROUP}", name, "-o", "json"))
-        facts = facts_of(kubectl.json("get", f"{PLURALS[FACTS]}.{GROUP}", state.facts, "-o", "json"))
+        state = state_of(asking.asked(kubectl, "get", f"{PLURALS[STATE]}.{GROUP}", name, "-o", "json"))
+        facts = facts_of(asking.asked(kubectl, "get", f"{PLURALS[FACTS]}.{GROUP}", state.facts, "-o", "json"))
         documents = {
             reader.MACHINE_INFO: machine_info_document(facts.machine),
             reader.KUBELET_CONFIG: kubelet_document(facts.config),
@@ -231,7 +231,7 @@ def _base(kubectl: asking.Kubectl, name: str, described: object, options: NodeOp
                 kept = reader.node_of(read_archive(f"node {name}", cached.read_bytes()))
                 return replace(kept, origin=f"{origin}, collected earlier (--debug-image IMAGE collects it again)")
         with suppress(asking.NoAnswerError, InputError):
-            topology = kubectl.json("get", "noderesourcetopologies.topology.node.k8s.io", name, "-o", "json")
+            topology = asking.asked(kubectl, "get", "noderesourcetopologies.topology.node.k8s.io", name, "-o", "json")
             parts = [ArchivePart(reader.MACHINE_PART, "NodeResourceTopology"), *without.parts]
             about = NodeArchiveDocument(parts=parts)
             found = reader.NodeArchive(
@@ -281,7 +281,7 @@ _PATTERNS: Final = (
 """What is packed besides files that the kubelet's command line names; of the packing process itself nothing."""
 
 
-def packed_node(kubectl: asking.Kubectl, name: str, image: str, version: str, captured: str) -> bytes:
+def packed_node(kubectl: str, name: str, image: str, version: str, captured: str) -> bytes:
     """Return an archive of a node that a pod of it has packed; the pod is deleted.
 
     Args:
@@ -304,15 +304,20 @@ def packed_node(kubectl: asking.Kubectl, name: str, image: str, version: str, ca
     try:
         with handled_signals({number: partial(sys.exit, 128 + number) for number in ending}):
             try:
-                kubectl.run(
-                    "create", "-f", "-", seconds=asking.PATIENCE, given=json.dumps(_pod(pod, name, image)).encode()
+                asking.run(
+                    kubectl,
+                    "create",
+                    "-f",
+                    "-",
+                    seconds=asking.PATIENCE,
+                    given=json.dumps(_pod(pod, name, image)).encode(),
                 )
                 _wait(kubectl, pod)
-                packed = kubectl.run("exec", "-i", pod, "--", "sh", "-s", seconds=_START, given=given.encode())
+                packed = asking.run(kubectl, "exec", "-i", pod, "--", "sh", "-s", seconds=_START, given=given.encode())
             finally:
                 gone = ("delete", "pod", pod, "--ignore-not-found", "--wait=false")
                 try:
-                    kubectl.run(*gone, seconds=asking.PATIENCE, apart=True)
+                    asking.run(kubectl, *gone, seconds=asking.PATIENCE, apart=True)
                 except asking.NoAnswerError as error:
                     problem = f"is not deleted, and ends by itself: {error}"
                     warn([Finding("warning", f"pod {pod}", problem, reader.CLUSTER)])
@@ -333,15 +338,19 @@ def packed_node(kubectl: asking.Kubectl, name: str, image: str, version: str, ca
         raise InputError(problem, source=name, field="--node", remedy=remedy) from None
 
 
-def _wait(kubectl: asking.Kubectl, pod: str) -> None:
+def _wait(kubectl: str, pod: str) -> None:
     wait = ("wait", f"pod/{pod}", "--for=condition=Ready", f"--timeout={_START}s")
     try:
-        kubectl.run(*wait, seconds=_START + asking.PATIENCE)
+        asking.run(kubectl, *wait, seconds=_START + asking.PATIENCE)
     except asking.NoAnswerError as error:
         why = ""
         with suppress(asking.NoAnswerError):
             path = "jsonpath={.status.reason} {.status.message} {.status.containerStatuses[*].state.waiting}"
-            why = kubectl.run("get", "pod", pod, "-o", path, seconds=asking.PATIENCE).decode(errors="replace").strip()
+            why = (
+                asking.run(kubectl, "get", "pod", pod, "-o", path, seconds=asking.PATIENCE)
+                .decode(errors="replace")
+                .strip()
+            )
         raise asking.NoAnswerError(f"{error} {why[:_MOST_WORDS]}".strip()) from None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mooring.answers.base.inputs.checks import check_distinct, check_standard_input, check_strict
 from mooring.cli.options import NodeOptions
@@ -222,7 +222,10 @@ def read_inputs(options: NodeOptions, decides: Release | None = None) -> NodeInp
     options, named = _with_named(options, archive, pods)
     existing = asked if options.named else []
     live = frozenset(
-        one.pod.uid for one in existing if not one.ended and one.standing is not cluster_objects.Standing.NEW
+        pod.uid
+        for pod, content in existing
+        if not cluster_objects.holds_nothing(content)
+        and cluster_objects.standing_of(content) is not cluster_objects.Standing.NEW
     )
     given = configuration_inputs.load_sources(options.config)
     release = configuration_inputs.read_release(options, archive, listed, decides, given)
@@ -231,7 +234,8 @@ def read_inputs(options: NodeOptions, decides: Release | None = None) -> NodeInp
     if options.kubelet_version or decides:
         configuration = replace(configuration, mooring=replace(configuration.mooring, release=release.release))
     configuration = replace(configuration, mooring=with_devices(configuration.mooring, options.devices))
-    recorded = {one.pod.uid: one.failure for one in pods if one.failure is not None}
+    failures = ((pod.uid, cluster_objects.recorded_failure(content)) for pod, content in pods)
+    recorded = {uid: failure for uid, failure in failures if failure is not None}
     read = NodeInputs(options, archive, machine, state, release, configuration, listed, manifests)
     return replace(read, archived=archived, named=named, live=live, recorded=recorded, resources=resources)
 
@@ -299,7 +303,7 @@ def question_from(inputs: NodeInputs, *, counts_scaled_down: bool = False) -> qu
 
 
 def _with_named(
-    options: NodeOptions, archive: NodeArchive | None, pods: Sequence[cluster_objects.DescribedPod]
+    options: NodeOptions, archive: NodeArchive | None, pods: Sequence[tuple[Pod, Mapping[str, Any]]]
 ) -> tuple[NodeOptions, frozenset[str]]:
     """Return the options with the node of the pod that is named, and the uids of named pods that have ended.
 
@@ -308,12 +312,12 @@ def _with_named(
     ended: set[str] = set()
     nodes: set[str] = set()
     for text in options.named:
-        found = {pod.uid for pod in pod_names.called_or_owning([one.pod for one in pods], text)}
-        meant = [one for one in pods if one.pod.uid in found]
-        meant = [one for one in meant if not one.ended] or meant
-        ended.update(one.pod.uid for one in meant if one.ended)
-        nodes.update(one.node for one in meant if one.node)
-    if len(nodes) == 1 < len({one.node for one in pods} - {""}):
+        found = {pod.uid for pod in pod_names.called_or_owning([pod for pod, _ in pods], text)}
+        meant = [(pod, content) for pod, content in pods if pod.uid in found]
+        meant = [one for one in meant if not cluster_objects.holds_nothing(one[1])] or meant
+        ended.update(pod.uid for pod, content in meant if cluster_objects.holds_nothing(content))
+        nodes.update({cluster_objects.node_of(content) for _, content in meant} - {""})
+    if len(nodes) == 1 < len({cluster_objects.node_of(content) for _, content in pods} - {""}):
         known = options.node_name or _node_of_archive(archive)
         options = replace(options, node_name=known or next(iter(nodes)))
     return options, frozenset(ended)
