@@ -268,9 +268,9 @@ def _running(count: int) -> list[dict[str, Any]]:
         for number in range(count // 20)
     ]
     pods = _pods(len(nodes) * 20, "web", SMALL_LIMITS)
-    for number, pod in enumerate(pods):
-        pod["metadata"]["uid"] = str(number)
-        pod["spec"]["nodeName"] = f"node-{number // 20}"
+    for number, one in enumerate(pods):
+        one["metadata"]["uid"] = str(number)
+        one["spec"]["nodeName"] = f"node-{number // 20}"
         pod["status"] = {"phase": "Running"}
     return [*nodes, *pods]
 
