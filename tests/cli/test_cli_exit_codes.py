@@ -271,7 +271,7 @@ def _running(count: int) -> list[dict[str, Any]]:
     for number, one in enumerate(pods):
         one["metadata"]["uid"] = str(number)
         one["spec"]["nodeName"] = f"node-{number // 20}"
-        pod["status"] = {"phase": "Running"}
+        one["status"] = {"phase": "Running"}
     return [*nodes, *pods]
 
 
