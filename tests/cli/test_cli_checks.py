@@ -14,6 +14,7 @@ from xml.etree import ElementTree as ET
 import pytest
 import yaml
 from tests.cli.command import EXAMPLES, NODE, PODS, ROOT, SMALL, Answered, mooring
+from tests.cli.given import given, pod
 
 from mooring.explanations.codes import page
 
@@ -210,17 +211,14 @@ LARGE = (
 
 
 def test_pods_that_do_not_fit_together_fit_alone(tmp_path: Path) -> None:
-    pods, config = tmp_path / "pods.yaml", tmp_path / "kubelet.yaml"
-    pods.write_text("---\n".join(LARGE.replace("NAME", name) for name in ("a", "b", "c")), "utf-8")
-    config.write_text(STATIC, "utf-8")
-    given = ("-f", str(pods), *SMALL, "--config", str(config))
-    together, alone = mooring("plan", *given), mooring("plan", *given, "--alone", "-o", "json")
+    asked = given(tmp_path, *(pod(name, 6, "1Mi") for name in "abc"))
+    together, alone = mooring("plan", *asked), mooring("plan", *asked, "--alone", "-o", "json")
     assert (together.code, alone.code) == (1, 0)
-    assert len({pod["containers"]["c"]["cpus"] for pod in alone.document["pods"]}) == 1
+    assert len({pod["containers"]["app"]["cpus"] for pod in alone.document["pods"]}) == 1
     assert all(pod["left"] for pod in alone.document["pods"])
-    verdicts = [line.split()[1] for line in mooring("plan", *given, "--alone").out.splitlines() if line[:3] == "  c"]
-    assert verdicts[1:] == ["exclusive"] * 3
-    both = [mooring("compare", *given, *flag, "-o", "json").document for flag in ((), ("--alone",))]
+    verdicts = [line.split()[1] for line in mooring("plan", *asked, "--alone").out.splitlines() if line[:5] == "  app"]
+    assert verdicts == ["exclusive"] * 3
+    both = [mooring("compare", *asked, *flag, "-o", "json").document for flag in ((), ("--alone",))]
     assert [found["variants"][0]["admitted"] for found in both] == [1, 3]
 
 

@@ -4,49 +4,36 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.cli.command import NODE as NODE_RESOURCES
 from tests.cli.command import PODS, mooring
+from tests.cli.given import ALIGNED, given, pod
 from tests.documents.validation import complaints
 from tests.values import unpack
 
-MACHINE = ["--machine", "sockets=2 cores=16 threads=1"]
-NODE = """apiVersion: kubelet.config.k8s.io/v1beta1
-kind: KubeletConfiguration
-cpuManagerPolicy: static
-topologyManagerPolicy: single-numa-node
-reservedSystemCPUs: "0"
----
-apiVersion: mooring/v1alpha1
-kind: NodeDevices
-devices:
-  vendor.example/gpu: [{id: gpu-0, numa: [0]}, {id: gpu-1, numa: [1]}]
-"""
-EXTENSION = """---
-apiVersion: mooring/v1alpha1
-kind: MooringConfiguration
-extensions: [device-alignment]
-"""
-POD = """---
-apiVersion: v1
-kind: Pod
-metadata: {{name: {0}, uid: {0}}}
-spec: {{containers: [{{name: main, resources: {{limits: {{cpu: "{1}", memory: 1Gi{2}}}}}}}]}}
-"""
+GPU = "vendor.example/gpu"
+GPUS = {GPU: [{"id": f"gpu-{number}", "numa": [number]} for number in range(2)]}
+OFFERED: dict[str, Any] = {"apiVersion": "mooring/v1alpha1", "kind": "NodeDevices", "devices": GPUS}
+EXTENSION = {"apiVersion": "mooring/v1alpha1", "kind": "MooringConfiguration", "extensions": ["device-alignment"]}
+
+
+def options(folder: Path, *pods: dict[str, Any], more: tuple[dict[str, Any], ...] = (OFFERED,)) -> tuple[str, ...]:
+    return given(folder, *pods, machine="sockets=2 cores=16 threads=1", kubelet=ALIGNED, more=more)
+
+
+PAIR = pod("db", 6, uid="db"), pod("train", 4, uid="train", limits={GPU: 1})
+"""The first takes most of a NUMA node, the second wants CPUs beside a GPU."""
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> list[str]:
-    """Return the options of a node whose first NUMA node is taken, and of a pod that wants CPUs beside a GPU."""
-    (tmp_path / "config.yaml").write_text(NODE)
-    (tmp_path / "extended.yaml").write_text(NODE + EXTENSION)
-    (tmp_path / "pods.yaml").write_text(POD.format("db", 6, "") + POD.format("train", 4, ", vendor.example/gpu: 1"))
-    return [*MACHINE, "-f", str(tmp_path / "pods.yaml"), "--config", str(tmp_path / "config.yaml")]
+def node(tmp_path: Path) -> tuple[str, ...]:
+    return options(tmp_path, *PAIR)
 
 
 @pytest.mark.parametrize("verb", ["plan", "explain", "whatif", "show", "compare"])
-def test_the_kubelet_merges_and_the_agent_follows(node: list[str], verb: str) -> None:
+def test_the_kubelet_merges_and_the_agent_follows(node: tuple[str, ...], verb: str) -> None:
     assert mooring(verb, *node).code == 0
     assert mooring(verb, *node, "--devices", "kubelet").code == 0
     followed = mooring(verb, *node, "--devices", "follow")
@@ -57,17 +44,14 @@ def test_the_kubelet_merges_and_the_agent_follows(node: list[str], verb: str) ->
         assert "hold gpu-1" in " ".join(followed.out.split())
 
 
-def test_the_configuration_says_it_where_no_option_does(node: list[str], tmp_path: Path) -> None:
-    extended = [*node, "--config", str(tmp_path / "extended.yaml")]
-    extended[extended.index("--config") : extended.index("--config") + 2] = []
+def test_the_configuration_says_it_where_no_option_does(tmp_path: Path) -> None:
+    extended = options(tmp_path, *PAIR, more=(OFFERED, EXTENSION))
     assert mooring("plan", *extended).code == 1
     assert mooring("plan", *extended, "--devices", "kubelet").code == 0
 
 
-def test_what_needs_several_numa_nodes_is_not_aligned_and_what_needs_several_sockets_is(
-    node: list[str], tmp_path: Path
-) -> None:
-    (tmp_path / "pods.yaml").write_text(POD.format("train", 10, ", vendor.example/gpu: 2"))
+def test_what_needs_several_numa_nodes_is_not_aligned_and_what_needs_several_sockets_is(tmp_path: Path) -> None:
+    node = options(tmp_path, pod("train", 10, uid="train", limits={GPU: 2}))
     told = mooring("whatif", *node, "--set", "topologyManagerPolicy=restricted", columns=160, code=0).out.splitlines()
     place = next(line.rindex("aligned") for line in told if "aligned" in line)
     column = " ".join(line[place:].strip() for line in told)
@@ -75,7 +59,7 @@ def test_what_needs_several_numa_nodes_is_not_aligned_and_what_needs_several_soc
     assert "socket" not in column
 
 
-def test_a_change_that_holds_other_devices_has_a_document_with_a_schema(node: list[str]) -> None:
+def test_a_change_that_holds_other_devices_has_a_document_with_a_schema(node: tuple[str, ...]) -> None:
     held = ["--hold", "train:vendor.example/gpu=gpu-1"]
     answer = mooring("whatif", *node, "--devices", "follow", *held, "-o", "json", code=0)
     assert complaints(answer.document["kind"], answer.document) == []

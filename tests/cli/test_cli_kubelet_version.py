@@ -6,36 +6,26 @@ import json
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.cli.command import EXAMPLES, Answered, mooring
+from tests.cli.given import STATIC, given, pod
 from tests.cli.made_up_node import CONFIG as CONFIG_KUBELET
 from tests.cli.made_up_node import make_root
 from tests.patience import until
 
-CONFIG = """\
-kind: KubeletConfiguration
-cpuManagerPolicy: static
-reservedSystemCPUs: "0"
-cpuManagerPolicyOptions: {strict-cpu-reservation: "true"}
-featureGates: {CPUManagerPolicyAlphaOptions: true}
-"""
-POD: dict[str, Any] = {
-    "kind": "Pod",
-    "metadata": {"name": "small"},
-    "spec": {"containers": [{"name": "c", "resources": {"limits": {"cpu": "2", "memory": "64Mi"}}}]},
+CONFIG = STATIC | {
+    "cpuManagerPolicyOptions": {"strict-cpu-reservation": "true"},
+    "featureGates": {"CPUManagerPolicyAlphaOptions": True},
 }
+POD = pod("small", 2, "64Mi")
 MACHINE = "sockets=1 numa=1 cores=4 threads=2 memory=16Gi"
 
 
 @pytest.fixture
 def asked(tmp_path: Path) -> tuple[str | Path, ...]:
     """Arguments that describe a node whose option kubelet 1.31 does not know."""
-    config, pod = tmp_path / "kubelet.yaml", tmp_path / "pod.json"
-    config.write_text(CONFIG, encoding="utf-8")
-    pod.write_text(json.dumps(POD), encoding="utf-8")
-    return ("-f", pod, "--config", config, "--machine", MACHINE)
+    return given(tmp_path, POD, machine=MACHINE, kubelet=CONFIG)
 
 
 @pytest.mark.parametrize(

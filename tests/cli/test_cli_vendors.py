@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.command import EXAMPLES, NODE, Answered, mooring
+from tests.cli.given import given, pod
 
 from mooring.engine.core.cpuset import CPUSet
 from mooring.inputs.archive.reader import KUBELET_CONFIG
@@ -18,20 +19,11 @@ ALONE = sorted(
     for file in VENDORS.iterdir()
     if file.is_file() and file.name not in {"kubelet.yaml", "kubelet-command-line.txt"}
 )
-POD = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {"name": "app"},
-    "spec": {"containers": [{"name": "app", "resources": {"limits": {"cpu": "4", "memory": "1Gi"}}}]},
-}
-"""Asks for CPUs of its own."""
 
 
 @pytest.fixture
 def pods(tmp_path: Path) -> str:
-    file = tmp_path / "pod.json"
-    file.write_text(json.dumps(POD))
-    return str(file)
+    return given(tmp_path, pod("app", 4))[1]
 
 
 @pytest.mark.parametrize("name", ALONE)

@@ -12,6 +12,7 @@ from msgspec import to_builtins
 from tests.agent.small_node import CONFIG as CONFIG_MIXED
 from tests.agent.small_node import INFO, guaranteed
 from tests.cli.command import EXAMPLES, SMALL, Answered, mooring
+from tests.cli.given import ALIGNED, given, pod, written
 from tests.plans import started_plan
 
 from mooring import CPUSet, Machine, Pod
@@ -134,29 +135,14 @@ def test_a_plan_answers_with_what_running_pods_have_afterwards() -> None:
     assert ("MOOR-521", "default/db/app") in [(one.code, one.subject) for one in plan.findings]
 
 
-CONFIG = """apiVersion: kubelet.config.k8s.io/v1beta1
-kind: KubeletConfiguration
-cpuManagerPolicy: static
-topologyManagerPolicy: single-numa-node
-reservedSystemCPUs: "0"
----
-apiVersion: mooring/v1alpha1
-kind: MooringConfiguration
-extensions: [cpu-hotplug]
-"""
-DB = """apiVersion: v1
-kind: Pod
-metadata: {name: db, uid: db}
-spec: {containers: [{name: app, resources: {limits: {cpu: 3, memory: 1Gi}}}]}
-"""
+EXTENSION = {"apiVersion": "mooring/v1alpha1", "kind": "MooringConfiguration", "extensions": ["cpu-hotplug"]}
 
 
 def verb(folder: Path, name: str, offline: str, *words: str) -> Answered:
     """Ask about a node on which a pod with three CPUs runs and CPUs are offline."""
-    (folder / "config.yaml").write_text(CONFIG)
-    (folder / "running.yaml").write_text(DB)
-    node = ("--machine", MACHINE, "--config", folder / "config.yaml", "--active", folder / "running.yaml")
-    return mooring(name, *words, *node, "--offline", offline, columns=200)
+    node = given(folder, machine=MACHINE, kubelet=ALIGNED, more=(EXTENSION,))
+    running = written(folder / "running.yaml", pod("db", 3, uid="db"))
+    return mooring(name, *words, *node, "--active", running, "--offline", offline, columns=200)
 
 
 def test_a_plan_shows_who_stands_in() -> None:

@@ -18,11 +18,10 @@ from tests.values import cases
 from mooring.documents.machine import ArchivePart, NodeArchiveDocument, UnreadFile
 from mooring.engine.core.errors import InputError
 from mooring.engine.releases.config_fields import CHECKED_FIELDS
-from mooring.inputs.archive.collect import ClusterAnswers, CollectRequest, collect
 from mooring.inputs.archive.reader import NodeArchive, about_of, open_node
 from mooring.inputs.configuration.kubelet_config import KNOWN, READ, kubelet_config
 from mooring.inputs.configuration.kubelet_flags import kubelet_flags, merged_configuration
-from mooring.inputs.machines.archive import ArchiveTree, archive_bytes
+from mooring.inputs.machines.archive import archive_bytes
 from mooring.inputs.pods.defaults import DELAY_GATE, PodGates
 from mooring.inputs.pods.pod_files import active_pods
 from mooring.inputs.pods.pods import pod_from_object
@@ -37,18 +36,27 @@ FILES = {
     for cpu in (0, 1)
     for name, value in (("core_id", cpu), ("physical_package_id", 0), ("core_cpus", cpu + 1), ("package_cpus", 3))
 }
-TREE = ArchiveTree("root", {path: text.encode() for path, text in FILES.items()})
 POD = {"kind": "Pod", "metadata": {"name": "a", "uid": "u"}, "spec": {"containers": [{"name": "c"}]}}
 
 
-def collected(folder: Path, *options: str | Path, flags: str | None = None, **more: str) -> Any:
-    """Collect a computer with these files, on which a kubelet may run with flags; return what the archive says."""
+OF_KUBELET = "var/lib/kubelet/config.yaml"
+NO_FILES: Mapping[str, str] = {}
+
+
+def collected(
+    folder: Path, *options: str | Path, flags: str | None = None, files: Mapping[str, str] = NO_FILES, code: int = 0
+) -> Any:
+    """Collect a computer with these files, on which a kubelet may run with flags.
+
+    Return what the archive says of itself; with the exit code 2 the complaint.
+    """
     running = {} if flags is None else {"proc/11/comm": "kubelet\n", "proc/11/cmdline": flags.replace(" ", "\0") + "\0"}
-    for path, text in {**FILES, **running, **{name.replace("__", "/"): text for name, text in more.items()}}.items():
+    for path, text in {**FILES, **running, **files}.items():
         (folder / "root" / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / "root" / path).write_text(text, encoding="utf-8")
     to = ("--to", folder / "node.tar.gz", "-o", "json")
-    return mooring("collect", "--root", folder / "root", "--no-kubectl", *options, *to, code=0).document
+    answered = mooring("collect", "--root", folder / "root", "--no-kubectl", *options, *to, code=code)
+    return answered.complaint if code else answered.document
 
 
 def packed(folder: Path) -> dict[str, bytes]:
@@ -64,9 +72,9 @@ def opened(folder: Path, files: Mapping[str, bytes], links: Mapping[str, str] | 
     return open_node(str(file))
 
 
-def configuration_of(folder: Path, flags: str | None = None, **more: str) -> Any:
+def configuration_of(folder: Path, files: Mapping[str, str], flags: str | None = None) -> Any:
     """Return the configuration that is packed; where none is, why."""
-    about = collected(folder, flags=flags, **more)
+    about = collected(folder, flags=flags, files=files)
     (part,) = (one for one in about["parts"] if one["name"] == "configuration")
     return json.loads(packed(folder)["kubelet/config.json"]) if part["files"] else part["missing"]
 
@@ -96,9 +104,9 @@ def test_what_an_archive_lacks_is_a_warning_unless_it_is_given_besides(tmp_path:
 
 
 def test_drop_ins_of_a_kubelet_are_merged_in_the_order_of_their_names(tmp_path: Path) -> None:
-    files = {"d__20.conf": "maxPods: 3\nfeatureGates: {B: true}", "d__10.conf": "maxPods: 2", "d__x.yaml": "maxPods: 9"}
-    more = {"c__10": "maxPods: 1", "k": "featureGates: {A: true}"}
-    document = configuration_of(tmp_path, "kubelet --config=/k --config-dir=/d", **files, **more)
+    files = {"d/20.conf": "maxPods: 3\nfeatureGates: {B: true}", "d/10.conf": "maxPods: 2", "d/x.yaml": "maxPods: 9"}
+    more = {"c/10": "maxPods: 1", "k": "featureGates: {A: true}"}
+    document = configuration_of(tmp_path, files | more, "kubelet --config=/k --config-dir=/d")
     assert (document["maxPods"], document["featureGates"]) == (3, {"A": True, "B": True})
 
 
@@ -106,19 +114,19 @@ def test_drop_ins_of_a_kubelet_are_merged_in_the_order_of_their_names(tmp_path: 
     ("files", "flags", "missing"),
     [
         pytest.param({}, None, "/var/lib/kubelet/config.yaml is not there", id="absent"),
-        pytest.param({"var__lib__kubelet__config.yaml": "a: ["}, None, "/var/lib/kubelet/config.yaml: ", id="damaged"),
-        pytest.param({"var__lib__kubelet__config.yaml": "[]"}, None, "holds no mapping", id="list"),
+        pytest.param({OF_KUBELET: "a: ["}, None, "/var/lib/kubelet/config.yaml: ", id="damaged"),
+        pytest.param({OF_KUBELET: "[]"}, None, "holds no mapping", id="list"),
         pytest.param({}, "kubelet --config=/gone.yaml --max-pods=1", "/gone.yaml is not there", id="flags alone"),
     ],
 )
 def test_a_configuration_that_cannot_be_had_is_missing_with_the_reason(
     files: dict[str, str], flags: str | None, missing: str, tmp_path: Path
 ) -> None:
-    assert missing in configuration_of(tmp_path, flags, **files)
+    assert missing in configuration_of(tmp_path, files, flags)
 
 
 def test_a_kubelet_without_a_file_has_its_defaults_and_flags(tmp_path: Path) -> None:
-    assert "maxPods" not in configuration_of(tmp_path, "kubelet", **{"var__lib__kubelet__config.yaml": "maxPods: 1"})
+    assert "maxPods" not in configuration_of(tmp_path, {OF_KUBELET: "maxPods: 1"}, "kubelet")
 
 
 @pytest.mark.parametrize(("text", "problem"), cases(__file__, "no-archives.yaml", "text", "says"))
@@ -199,23 +207,24 @@ POD_REDUCTION: dict[str, Any] = {
 }
 
 
-def packed_pods(*documents: object, node: str = "", anonymous: bool = False) -> list[dict[str, Any]]:
-    found = collect(TREE, CollectRequest(node=node, pods=documents, anonymous=anonymous))
-    listed = json.loads(found.files["pods.json"])
+def packed_pods(folder: Path, *documents: object, options: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+    (folder / "pods.json").write_text(json.dumps({"kind": "List", "items": documents}), encoding="utf-8")
+    collected(folder, "--pods", folder / "pods.json", *options)
+    listed = json.loads(packed(folder)["pods.json"])
     assert listed["kind"] == "PodList"
     items: list[dict[str, Any]] = listed["items"]
     return items
 
 
-def annotated(annotations: dict[str, str]) -> dict[str, Any]:
+def annotated(folder: Path, annotations: dict[str, str]) -> dict[str, Any]:
     """Return what stays of the pod with these annotations."""
     metadata = {**POD_REDUCTION["metadata"], "annotations": annotations}
-    (reduced,) = packed_pods({**POD_REDUCTION, "metadata": metadata})
+    (reduced,) = packed_pods(folder, {**POD_REDUCTION, "metadata": metadata})
     return reduced
 
 
-def test_a_reduced_pod_is_the_same_pod() -> None:
-    (reduced,) = packed_pods(POD_REDUCTION)
+def test_a_reduced_pod_is_the_same_pod(tmp_path: Path) -> None:
+    (reduced,) = packed_pods(tmp_path, POD_REDUCTION)
     whole = {**POD_REDUCTION, "metadata": {**POD_REDUCTION["metadata"], "annotations": {}}}
     gates = PodGates.of({DELAY_GATE: True}, {"scale-down-delay"})
     assert pod_from_object(reduced, source="x", gates=gates) == pod_from_object(whole, source="x", gates=gates)
@@ -223,13 +232,13 @@ def test_a_reduced_pod_is_the_same_pod() -> None:
     assert set(reduced["status"]) == {"phase", "qosClass"}
 
 
-def test_a_mirror_pod_keeps_the_uid_that_its_kubelet_knows() -> None:
-    reduced = annotated({"kubernetes.io/config.mirror": "0123", "other": "x"})
+def test_a_mirror_pod_keeps_the_uid_that_its_kubelet_knows(tmp_path: Path) -> None:
+    reduced = annotated(tmp_path, {"kubernetes.io/config.mirror": "0123", "other": "x"})
     assert pod_from_object(reduced, source="x").uid == "0123"
     assert "other" not in reduced["metadata"]["annotations"]
 
 
-def test_annotations_that_decide_stay_and_others_go() -> None:
+def test_annotations_that_decide_stay_and_others_go(tmp_path: Path) -> None:
     deciding = {
         "mooring/mixed-cpus": "c",
         "mooring/irq-affinity": "follow",
@@ -239,15 +248,17 @@ def test_annotations_that_decide_stay_and_others_go() -> None:
         "mooring/spread-group": "web",
         "mooring/scale-down-grace-period-seconds": "10",
     }
-    assert annotated({**deciding, "mooring/token": "s3cret", "x": "y"})["metadata"]["annotations"] == deciding
+    stays = annotated(tmp_path, {**deciding, "mooring/token": "s3cret", "x": "y"})
+    assert stays["metadata"]["annotations"] == deciding
 
 
-def test_the_groups_of_pods_that_are_spread_get_made_up_names() -> None:
+def test_the_groups_of_pods_that_are_spread_get_made_up_names(tmp_path: Path) -> None:
     def pod(name: str, group: str) -> dict[str, Any]:
         annotations = {"mooring/spread-group": group, "mooring/core-kind": "any"} if group else {}
         return {**POD, "metadata": {"name": name, "annotations": annotations}}
 
-    made = packed_pods(pod("a", "shop"), pod("b", "bank"), pod("c", "shop"), pod("d", ""), anonymous=True)
+    asked = pod("a", "shop"), pod("b", "bank"), pod("c", "shop"), pod("d", "")
+    made = packed_pods(tmp_path, *asked, options=("--anonymous",))
     found = [one["metadata"].get("annotations", {}) for one in made]
     assert len({one.get("mooring/spread-group") for one in found[:2]}) == 2
     assert found[0] == found[2]
@@ -256,15 +267,16 @@ def test_the_groups_of_pods_that_are_spread_get_made_up_names() -> None:
     assert not {"shop", "bank"} & {one.get("mooring/spread-group") for one in found}
 
 
-def test_something_else_than_a_container_is_refused() -> None:
-    with pytest.raises(InputError, match="must be a mapping"):
-        packed_pods({"kind": "Pod", "spec": {"containers": ["x"]}})
+def test_something_else_than_a_container_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "odd.json").write_text('{"kind": "Pod", "spec": {"containers": ["x"]}}', encoding="utf-8")
+    refused = collected(tmp_path, "--pods", tmp_path / "odd.json", code=2)
+    assert "must be a mapping" in refused
 
 
-def test_equal_names_stay_equal_when_they_are_made_up() -> None:
+def test_equal_names_stay_equal_when_they_are_made_up(tmp_path: Path) -> None:
     names = [("web", "shop"), ("web", "bank"), ("db", "shop")]
     metadata = ({"name": name, "namespace": space, "generateName": f"{name}-"} for name, space in names)
-    made = packed_pods(*({**POD, "metadata": one} for one in metadata), anonymous=True)
+    made = packed_pods(tmp_path, *({**POD, "metadata": one} for one in metadata), options=("--anonymous",))
     assert [(pod["metadata"]["name"], pod["metadata"]["namespace"]) for pod in made] == [
         ("pod-2", "namespace-1"),
         ("pod-1", "namespace-2"),
@@ -273,22 +285,16 @@ def test_equal_names_stay_equal_when_they_are_made_up() -> None:
     assert all("generateName" not in pod["metadata"] for pod in made)
 
 
-def packed_configz(content: object) -> dict[str, Any]:
-    found = collect(TREE, CollectRequest(cluster=ClusterAnswers(configz=content)))
-    configuration: dict[str, Any] = json.loads(found.files["kubelet/config.json"])
-    return configuration
-
-
-@settings(deadline=None, max_examples=40)
-@given(st.sets(st.sampled_from(sorted(KNOWN - {"kind", "apiVersion"})), min_size=1), st.booleans())
-def test_of_a_configuration_exactly_the_fields_that_decide_are_kept(names: set[str], as_configz: bool) -> None:
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sets(st.sampled_from(sorted(KNOWN - {"kind", "apiVersion"})), min_size=1))
+def test_of_a_configuration_exactly_the_fields_that_decide_are_kept(tmp_path: Path, names: set[str]) -> None:
     content: dict[str, Any] = dict.fromkeys(names, "secret")
-    reduced = packed_configz({"kubeletconfig": content} if as_configz else content)
+    reduced = configuration_of(tmp_path, {OF_KUBELET: json.dumps(content)})
     decide = READ.union(one.name.partition(".")[0] for one in CHECKED_FIELDS) - {"preloadedImagesVerificationAllowlist"}
     assert set(reduced) == {"apiVersion", "kind", *(names & decide)}
 
 
-def test_a_reduced_configuration_is_the_same_configuration_and_reports_the_same() -> None:
+def test_a_reduced_configuration_is_the_same_configuration_and_reports_the_same(tmp_path: Path) -> None:
     content = {
         "cpuManagerPolicy": "static",
         "maxPods": 9,
@@ -298,7 +304,8 @@ def test_a_reduced_configuration_is_the_same_configuration_and_reports_the_same(
     }
     told, again = list[Any](), list[Any]()
     whole = kubelet_config(content, source="x", report=told.append)
-    assert kubelet_config(packed_configz(content), source="x", report=again.append) == whole
+    reduced = configuration_of(tmp_path, {OF_KUBELET: json.dumps(content)})
+    assert kubelet_config(reduced, source="x", report=again.append) == whole
     assert told == again
     assert len(told) == 1
 
@@ -334,9 +341,9 @@ def named(pods: Sequence[dict[str, Any]]) -> list[str]:
     return [one["metadata"]["name"] for one in pods]
 
 
-def test_pods_that_are_bound_to_another_node_are_left_out() -> None:
+def test_pods_that_are_bound_to_another_node_are_left_out(tmp_path: Path) -> None:
     nodes = {"here": "n1", "elsewhere": "n2", "unbound": ""}
     items = [bare(name, nodeName=node, containers=[{"name": "c"}]) for name, node in nodes.items()]
     pods = {"kind": "List", "items": items}
-    assert named(packed_pods(pods, node="n1")) == ["here", "unbound"]
-    assert len(packed_pods(pods)) == 3
+    assert named(packed_pods(tmp_path, pods, options=("--node-name", "n1"))) == ["here", "unbound"]
+    assert len(packed_pods(tmp_path, pods)) == 3
