@@ -24,15 +24,12 @@ _BEHIND = "after top-level value"
 class JSONSyntaxError(MooringError):
     """A text that is not JSON; the message is Go's."""
 
-    def __init__(self, message: str, at: int) -> None:
+    def __init__(self, message: str, at: int, *, is_behind: bool = False) -> None:
         super().__init__(message)
         self.at = at
         """Offset of the byte that does not fit."""
-
-    @property
-    def is_behind(self) -> bool:
-        """Tell whether a whole value ends before it: the text is JSON with something behind it."""
-        return str(self).endswith(_BEHIND)
+        self.is_behind = is_behind
+        """A whole value ends before it: the text is JSON with something behind it."""
 
 
 @dataclass(slots=True)
@@ -283,14 +280,16 @@ class _Scanner:
 
     def _fault(self, at: int, context: str) -> JSONSyntaxError:
         if not self._json_v2:
-            return JSONSyntaxError(f"invalid character {_character(chr(self._buffer[at]))} {context}", at)
+            message = f"invalid character {_character(chr(self._buffer[at]))} {context}"
+            return JSONSyntaxError(message, at, is_behind=context == _BEHIND)
         if at >= len(self._buffer) - 1:
             return _unexpected_end(self._buffer)
         if context == _TOO_DEEP:
             return JSONSyntaxError(context, at)
         # A character has at most four bytes; one that is cut off, or wrong, is shown as its first byte.
         char = self._buffer[at : at + 4].decode(errors="surrogateescape")[0]
-        return JSONSyntaxError(f"invalid character {_character(char)} {_IN_V2.get(context, context)}", at)
+        message = f"invalid character {_character(char)} {_IN_V2.get(context, context)}"
+        return JSONSyntaxError(message, at, is_behind=context == _BEHIND)
 
 
 def unquote(raw: bytes) -> str:
