@@ -58,7 +58,7 @@ FOUND_OF_CLAIMS_WITHIN = {
     "a driver forgets what it has prepared": 5,
 }
 FROM_SEED = {
-    "calls that the kubelet gave up are done": 70,
+    "calls that the kubelet gave up are done": 140,
     "pods that a state names first are not noted": 26,
     "a bind is repeated without asking where the pod is": 16,
     "facts that were dropped are not listed again": 5,
