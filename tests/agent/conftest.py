@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.agent.cgroups.made_up_tree import made_up_machine
+from tests.agent.devices.made_up_podresources import PodResources
 from tests.agent.nri.runtime_side import TIMEOUT
 from tests.agent.pods.fault_injector import FaultInjector
 from tests.agent.whole_agent import NODE, Listening, Node, until
@@ -60,3 +61,12 @@ def cluster() -> Iterator[FaultInjector]:
     """An API server."""
     with FaultInjector(node=NODE) as one:
         yield one
+
+
+@pytest.fixture
+def kubelet(tmp_path: Path) -> Iterator[PodResources]:
+    """A kubelet that answers for its PodResources API, and knows no pod yet."""
+    made = PodResources(tmp_path / "kubelet.sock")
+    made.start()
+    yield made
+    made.stop()

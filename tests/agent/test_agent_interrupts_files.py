@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -456,14 +456,6 @@ def annotated(node: Node, wish: str, more: str = "", extension: str = EXTENSION)
     runtime.state_change(Event.RUN_POD_SANDBOX, sandbox)
     runtime.create(sandbox, whole("own", 2))
     return agent
-
-
-@pytest.fixture
-def kubelet(tmp_path: Path) -> Iterator[PodResources]:
-    made = PodResources(tmp_path / "kubelet.sock")
-    made.start()
-    yield made
-    made.stop()
 
 
 @pytest.mark.parametrize("by", ["plugin", "driver"])

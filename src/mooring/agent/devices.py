@@ -132,16 +132,16 @@ class DeviceLookup:
             return {uid: _nothing(f"the kubelet does not tell: {error}", missing.get(uid, ())) for uid in pods}
         found = {}
         for uid, pod in pods.items():
-            told = listed.get((pod.namespace, pod.name))
-            held = {} if told is None else self._held(told, health=True)
-            lacking = [*untold_devices(pod, held, () if told is None else claimed_of(told))]
-            told_names = {name for resources in held.values() for name in resources}
-            lacking += [(name, name) for name in missing.get(uid, ()) if name and name not in told_names]
-            found[uid] = (
-                _nothing("the kubelet does not list it", [name for name, _ in lacking])
-                if told is None
-                else self._understood(told, held, lacking)
-            )
+            before = [name for name in missing.get(uid, ()) if name]
+            if (told := listed.get((pod.namespace, pod.name))) is None:
+                names = [name for name, _ in untold_devices(pod, {}, ())]
+                found[uid] = _nothing("the kubelet does not list it", [*names, *before])
+                continue
+            held = self._held(told, health=True)
+            reported = {name for resources in held.values() for name in resources}
+            lacking = [*untold_devices(pod, held, claimed_of(told))]
+            lacking += [(name, name) for name in before if name not in reported]
+            found[uid] = self._understood(told, held, lacking)
         return found
 
     def _asked(self, pod: Pod, timeout: float) -> DevicesFound:

@@ -175,7 +175,7 @@ def serve(
 
 
 def serve_at_once(
-    path: str, service: str, methods: Methods, log: Log, remedy: str, **limits: Any
+    path: str, service: str, methods: Methods, log: Log, remedy: str, *, threads: int, waiting: int, grace: float
 ) -> Callable[[], object]:
     """Serve on a new socket, for a client that treats the appearance of its name as the start of the service.
 
@@ -185,7 +185,9 @@ def serve_at_once(
         methods: by name.
         log: of the daemon.
         remedy: for a socket that cannot be made.
-        limits: as those of :func:`serve`.
+        threads: as in :func:`serve`.
+        waiting: as in :func:`serve`.
+        grace: as in :func:`serve`.
 
     Returns:
         What ends it and removes the name.
@@ -195,7 +197,7 @@ def serve_at_once(
     """
     daemon.socket_path(path)
     try:
-        end = serve(path, service, methods, log, **limits)
+        end = serve(path, service, methods, log, threads=threads, waiting=waiting, grace=grace)
     except (OSError, RuntimeError) as error:
         raise InputError(f"no socket can be created there: {error}", source=path, remedy=remedy) from None
 

@@ -20,14 +20,6 @@ GPU, NIC, DRIVER = "nvidia.com/gpu", "intel.com/sriov", "gpu.example.com"
 GPU0, GPU1 = Device("gpu0", (0,)), Device("gpu1", (1,))
 
 
-@pytest.fixture
-def kubelet(tmp_path: Path) -> Iterator[PodResources]:
-    made = PodResources(tmp_path / "kubelet.sock")
-    made.start()
-    yield made
-    made.stop()
-
-
 class Clock:
     """Time that goes on by waiting only; something may happen meanwhile."""
 

@@ -76,14 +76,14 @@ def without_devices(pod: Pod) -> Pod:
 
 
 def untold_devices(pod: Pod, held: Held, claims: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield what a pod wants of devices and is not told yet, in words, after the resource.
+    """Yield the devices that a pod requests and the kubelet has not reported: the resource, and both in words.
 
-    The driver of a claim is known only once it is told, so that a claim has no resource here.
+    A claim's driver is unknown until the kubelet reports its devices, so the resource of a claim is empty.
 
     Args:
         pod: with its limits and claims.
-        held: what is told.
-        claims: whose devices are told.
+        held: what the kubelet reports.
+        claims: those whose devices it reports.
     """
     for one in pod.containers:
         if one.kind is ContainerKind.INIT:

@@ -75,7 +75,7 @@ def _decided(node: Node, before: Pod, pod: Pod, observer: Observer | None) -> tu
     )
     settings = node.settings
     if settings.release.rules.resize_asks_like_admission and not _is_extended(settings):
-        # What is told of an admission is not what happened.
+        # The facts of an admission would be wrong for a resize, so none are reported.
         admission.observer = None
         verdict = admission.run()
         if isinstance(verdict, Endless):
