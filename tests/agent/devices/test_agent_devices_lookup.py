@@ -181,9 +181,10 @@ def test_all_pods_are_learned_in_one_question_with_their_devices_health(lookup: 
     kubelet.plugins[GPU] = (GPU0,)
     kubelet.pods = {"web": {"main": {GPU: (GPU0, GPU1)}}, "other": {"main": {}}}
     pods = {"u": wanting(), "o": Pod("o", "other"), "g": Pod("g", "gone")}
-    found = lookup(Clock()).of_all(pods, {"o": (NIC,)}, 5.0)
+    found = lookup(Clock()).of_all(pods, {"o": (NIC,), "u": (GPU,)}, 5.0)
     assert [one.healthy for one in found["u"].held["main"][GPU]] == [True, False]
-    assert (found["u"].unknown, found["o"].missing, bool(found["g"].unknown)) == ("", (NIC,), True)
+    assert (found["u"].unknown, found["u"].missing, found["o"].missing) == ("", (), (NIC,))
+    assert found["g"].unknown
     assert kubelet.asked == ["ListPodResourcesRequest", "AllocatableResourcesRequest"]
 
 
