@@ -95,6 +95,12 @@ def test_plans_and_pictures_need_no_extra(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == len(forms)
 
 
+def test_the_agent_imports_no_http_client_without_an_api_server() -> None:
+    lines = "import sys; sys.modules.update(httpx2=None, lightkube=None); from mooring.agent import devices, startup; "
+    touched = "print(devices.open_device_access, startup.__name__)"
+    subprocess.run([sys.executable, "-c", lines + touched], check=True, timeout=120)
+
+
 def test_a_kubelet_beside_it_is_not_asked_for_devices_without_extras(tmp_path_factory: pytest.TempPathFactory) -> None:
     root = tmp_path_factory.mktemp("r")
     make_root(root)

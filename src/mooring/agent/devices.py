@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Final
 
 from mooring.agent.executor import WorkQueue
-from mooring.agent.pods.api import SliceWatch
 from mooring.agent.pods.cluster import AgentAccount, connector, own_accounts
 from mooring.agent.reactor.create_container import nodes_of_claim
 from mooring.agent.reactor.devices import Held, device_limits, follows_devices, untold_devices, with_init_containers
@@ -32,8 +31,12 @@ from mooring.engine.core.pod import ClaimedDevice, Pod
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.extensions.device_alignment import LocationRules
 from mooring.inputs.decoding.fields import Report
+from mooring.lazy import lazily
 from mooring.service import podresources
 from mooring.service.logs import Log
+
+with lazily():
+    from mooring.agent.pods import api as pods_api
 
 SHARE: Final = 0.5
 """Part of the time that is left for an answer which a lookup may take."""
@@ -252,7 +255,7 @@ class DeviceAccess:
         self,
         lookup: DeviceLookup,
         again: DeviceLookup,
-        slices: SliceWatch | None,
+        slices: pods_api.SliceWatch | None,
         holder: StateHolder,
         log: Log,
         clock: Callable[[], float] = time.monotonic,
@@ -347,7 +350,7 @@ def open_device_access(
     slices = None
     if kubeconfig:
         connect = own_accounts(kubeconfig).get(AgentAccount.PODS) or connector(kubeconfig)
-        slices = SliceWatch(connect, node, machine.pci, rules, report)
+        slices = pods_api.SliceWatch(connect, node, machine.pci, rules, report)
         slices.start()
     lookup, again = (
         DeviceLookup(socket, by_name if slices is None else slices.device, claimed=claimed) for _ in range(2)
