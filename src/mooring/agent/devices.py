@@ -29,7 +29,6 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.pod import ClaimedDevice, Pod
 from mooring.engine.devicemanager.state import Device
-from mooring.engine.extensions.device_alignment import LocationRules
 from mooring.inputs.decoding.fields import Report
 from mooring.lazy import lazily
 from mooring.service import podresources
@@ -341,18 +340,16 @@ def open_device_access(
         InputError: the kubeconfig cannot be used.
     """
 
-    def rules() -> LocationRules:
-        return holder.state.kubelet.mooring.device_attributes
-
     def claimed(namespace: str, claim: str, device: str) -> tuple[int, ...] | None:
         return nodes_of_claim(holder.state, namespace, claim, device)
 
     slices = None
     if kubeconfig:
         connect = own_accounts(kubeconfig).get(AgentAccount.PODS) or connector(kubeconfig)
-        slices = pods_api.SliceWatch(connect, node, machine.pci, rules, report)
+        slices = pods_api.SliceWatch(
+            connect, node, machine.pci, lambda: holder.state.kubelet.mooring.device_attributes, report
+        )
         slices.start()
-    lookup, again = (
-        DeviceLookup(socket, by_name if slices is None else slices.device, claimed=claimed) for _ in range(2)
-    )
+    whereabouts = by_name if slices is None else slices.device
+    lookup, again = (DeviceLookup(socket, whereabouts, claimed=claimed) for _ in range(2))
     return DeviceAccess(lookup, again, slices, holder, log)
