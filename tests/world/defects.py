@@ -14,7 +14,9 @@ from mooring.agent.effects import WriteAssigned
 from mooring.agent.executor import AssignedFiles
 from mooring.agent.nri import plugin
 from mooring.agent.nri.session import Session
+from mooring.agent.reactor import create_container, desired
 from mooring.agent.reactor.hotplug import is_news
+from mooring.agent.reactor.recovery import Stored
 from mooring.agent.state_holder import StateHolder
 from mooring.agent.store import JournalFile, Store
 from mooring.cluster.dra import driver
@@ -184,8 +186,12 @@ CLAIMS_DEFECTS: dict[str, tuple[object, str, object]] = {
     "claims that the agent lost are not given again": (Driver, "restore", _nothing),
     "CPUs of deleted claims are not released": (driver, "_SWEEP_PERIOD", 1e9),
     "a driver forgets what it has prepared": (CDISpecs, "all", lambda _self: iter(())),
+    "containers are created with claims that they have not": (create_container, "why_not_claimed", _nothing),
+    "containers do not get the CPUs of their claims": (desired, "claimed_cpus", lambda _state: {}),
+    "others stay on the CPUs of a claim": (create_container, "enforced", lambda _before, after: (after, ())),
+    "pods of claims are not remembered": (Stored, "claim_users", property(lambda _self: {}, _nothing)),
 }
-"""Of the driver of claims."""
+"""Of the driver of claims, and of the agent that gives them."""
 
 
 def put_back(name: str) -> None:

@@ -54,11 +54,15 @@ FOUND_OF_CLAIMS_WITHIN = {
     "unprepared claims keep their files": 5,
     "calls that the kubelet gave up are done": 5,
     "claims that the agent lost are not given again": 45,
-    "CPUs of deleted claims are not released": 30,
+    "CPUs of deleted claims are not released": 60,
     "a driver forgets what it has prepared": 5,
+    "containers are created with claims that they have not": 5,
+    "containers do not get the CPUs of their claims": 3,
+    "others stay on the CPUs of a claim": 3,
+    "pods of claims are not remembered": 10,
 }
 FROM_SEED = {
-    "calls that the kubelet gave up are done": 140,
+    "calls that the kubelet gave up are done": 96,
     "pods that a state names first are not noted": 26,
     "a bind is repeated without asking where the pod is": 16,
     "facts that were dropped are not listed again": 5,
