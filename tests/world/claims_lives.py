@@ -144,15 +144,17 @@ class ClaimsLife(NodeLife):
         failures = [*self.claims.process.program.failures, *self.threads.outside.failures]
         self.hold(not failures, f"a thread of the driver or the world has ended: {failures[:1]!r}")
         if self.node.agent is not None:
-            # An agent that could not write its state may come back with an older one.
-            may_move = self.claims.has_lost or any(one.partition(":")[0] in DISK for one in self.faults.happened)
-            for problem in self.claims.broken(may_move=may_move):
+            for problem in self.claims.broken(may_move=self._may_move()):
                 self.hold(False, problem)
+
+    def _may_move(self) -> bool:
+        """Tell whether an agent may have come back with an older state, as one that could not write it."""
+        return self.claims.has_lost or any(one.partition(":")[0] in DISK for one in self.faults.happened)
 
     def settle(self) -> None:
         self.server.away_until = 0.0
         super().settle()
-        for problem in self.claims.problems():
+        for problem in self.claims.problems(may_move=self._may_move()):
             self.hold(False, problem)
 
     def _rest_quietly(self) -> None:
