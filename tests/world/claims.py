@@ -16,6 +16,7 @@ from tests.world.node import Node, WorldLog
 
 from mooring.agent import startup
 from mooring.agent.nri.types import CLAIM_VARIABLE, LinuxResources
+from mooring.agent.state import HAS_CGROUP
 from mooring.cluster.dra import command, objects
 from mooring.cluster.dra import plugin as driver_plugin
 from mooring.cluster.dra.cdi import CDISpecs, PreparedClaim, cpus_of
@@ -181,7 +182,10 @@ class Claims:
         for one in self.node.running():
             has = CPUSet.parse(one.cgroup.cpus).mask if one.cgroup.cpus else ALL
             mine = self.named.get(one.sandbox) is claim and self.node.runtime.sandboxes[one.sandbox].uid == claim.pod
-            if has & cpus and not mine and one.id in agent.holder.state.containers and one.id not in self.written:
+            # A runtime that started again has not told which of those that it was making run.
+            known = agent.holder.state.containers.get(one.id)
+            is_told = known is not None and known.phase in HAS_CGROUP and one.id not in self.written
+            if has & cpus and is_told and not mine:
                 yield f"{one.id} still runs on {one.cgroup.cpus} when {claim.name} is said to have {claim.given}"
 
     def _ask(self, method: str, claim: Claim, response: Any) -> Any:
