@@ -210,6 +210,8 @@ class Machine:
     """Reasons by uid."""
     surprises: list[tuple[int, float]] = field(default_factory=list)
     """Versions and times of ends of pods, and of pods that others bound."""
+    refusals: list[tuple[int, float]] = field(default_factory=list)
+    """Versions and times at which it refused pods: nobody allows for that before it is heard of."""
     at: int = 0
     """How many events it has seen."""
 
@@ -248,7 +250,9 @@ class Machine:
             self.kubelet = counted(kubelet)
             if not found.admitted:
                 self.refused[uid] = found.decision.reason
-            self._tell(stored, "Running" if found.admitted else "Failed", found.decision.reason)
+            version = self._tell(stored, "Running" if found.admitted else "Failed", found.decision.reason)
+            if not found.admitted:
+                self.refusals.append((version, self.threads.now))
 
     def admit(self, pod: dict[str, Any], mode: AdmitMode = AdmitMode.ADMISSION) -> tuple[Kubelet, AdmitResult]:
         return admit(self.kubelet, seen_pod(json.dumps(pod).encode(), Shapes()).pod, mode)

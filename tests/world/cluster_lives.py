@@ -232,7 +232,7 @@ class ClusterLife(Life):
         free -= len(str(config.config.reserved_system_cpus).split(","))
         free -= self.claimed(machine, self.promises[uid].heard)
         wanted = sum(map(_exclusive, [*there, pod]))
-        if wanted > free:
+        if wanted > free and not any(version > self.promises[uid].known for version, _ in machine.refusals):
             self.problems.append(f"CPUs promised twice: {node} has {free}, its pods want {wanted}")
 
     def look(self) -> None:
@@ -254,7 +254,8 @@ class ClusterLife(Life):
     def is_surprised(self, machine: Machine, promise: Promise) -> bool:
         """Tell whether something happened on a node before a pod came, of which nobody had heard who promised."""
         came = machine.came[promise.uid]
-        return any(version > promise.known and when <= came for version, when in machine.surprises)
+        unheard = [when for version, when in machine.refusals if version > promise.known and when < came]
+        return bool(unheard) or any(version > promise.known and when <= came for version, when in machine.surprises)
 
     def claimed(self, _machine: Machine, _heard: int) -> int:
         """Return how many CPUs others than pods have on a node, as its state says that was heard of."""

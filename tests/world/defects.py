@@ -22,11 +22,16 @@ from mooring.agent.store import JournalFile, Store
 from mooring.cluster.dra import driver
 from mooring.cluster.dra.cdi import CDISpecs
 from mooring.cluster.dra.driver import Driver
+from mooring.cluster.extender import deciding
 from mooring.cluster.extender.binding import Binder, ClusterPodAPI
+from mooring.cluster.extender.claims import ClaimView
 from mooring.cluster.extender.known_node import BoundPod, KnownNode
 from mooring.cluster.extender.pods import ClusterPods
 from mooring.cluster.extender.service import ExtenderMetrics
 from mooring.cluster.extender.view import ClusterView
+from mooring.engine.extensions.owners import OwnerKind, StateOwner
+from mooring.engine.node import claims, providers
+from mooring.inputs.pods.claims import claim_of
 from mooring.published.publisher import Pace
 from mooring.service import lease
 from mooring.service.apiserver import ClusterError
@@ -194,8 +199,27 @@ CLAIMS_DEFECTS: dict[str, tuple[object, str, object]] = {
 """Of the driver of claims, and of the agent that gives them."""
 
 
+def _only_watched(self: Any, content: Any, *, listed: bool = False, put: Any = ClaimView.put_claim) -> Any:
+    is_bind = threads().task.name.startswith("mooring-bind")
+    return claim_of(content, source="API server") if is_bind else put(self, content, listed=listed)
+
+
+DEVICES_DEFECTS: dict[str, tuple[object, str, object]] = {
+    "bound pods do not count beside their devices": (ClaimView, "given_to", lambda *_: {}),
+    "CPUs are promised away from allocated devices": (deciding, "asked_node", lambda kubelet, _shape: kubelet),
+    "binds do not read claims": (ClaimView, "put_claim", _only_watched),
+    "claims in the state are taken for stale": (
+        providers,
+        "state_owner",
+        lambda key, part="": StateOwner(OwnerKind.CONTAINER, key, part),
+    ),
+    "unprepared claims keep their CPUs": (claims, "release", lambda node, *_: node),
+}
+"""Of the extender with claims, and of the engine that gives CPUs to them."""
+
+
 def put_back(name: str) -> None:
     """Bring a defect back into this process."""
-    where, what, instead = {**DEFECTS, **WIRE_DEFECTS, **CLUSTER_DEFECTS, **CLAIMS_DEFECTS}[name]
+    where, what, instead = {**DEFECTS, **WIRE_DEFECTS, **CLUSTER_DEFECTS, **CLAIMS_DEFECTS, **DEVICES_DEFECTS}[name]
     getattr(where, what)  # a defect of something that has another name by now would be none
     setattr(where, what, instead)

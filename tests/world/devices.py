@@ -17,7 +17,7 @@ from mooring.cluster.dra.objects import GROUP
 from mooring.cluster.extender.pods import Shapes, seen_pod
 from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.extensions.device_alignment import claimed_devices
-from mooring.engine.extensions.owners import claim_key, claims_of
+from mooring.engine.extensions.owners import claims_of
 from mooring.engine.kubelet.admit import AdmitMode, AdmitResult, admit
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node.claims import Claim, Share
@@ -66,6 +66,8 @@ def names_of(pod: dict[str, Any]) -> list[str]:
 class DeviceMachine(Machine):
     """A node whose CPUs and memory follow devices, and whose CPUs claims can have."""
 
+    given: dict[str, int] = field(default_factory=dict)
+    """CPUs of claims that were not released, as masks by uid."""
     turns: list[tuple[str, bool, float]] = field(default_factory=list)
     """Claims that took CPUs or released them, and when."""
     wrong: list[str] = field(default_factory=list)
@@ -136,12 +138,13 @@ class DeviceMachine(Machine):
         share = Share("cpus", f"numa{numa}", count, topology.numa[numa])
         kubelet, refused = self.kubelet.claim(Claim(uid, "default", uid, (share,)))
         if refused is None:
+            self.given[uid] = claims_of(kubelet.node.cpu)[uid].cpus
             self.kubelet = counted(kubelet)
             self.turns.append((uid, True, self.threads.now))
         return refused is None
 
     def release(self, uid: str) -> None:
-        if claim_key(uid) in self.kubelet.node.cpu.assignments:
+        if self.given.pop(uid, 0):
             self.kubelet = counted(self.kubelet.release(uid))
             self.turns.append((uid, False, self.threads.now))
 
@@ -149,6 +152,9 @@ class DeviceMachine(Machine):
         """Yield what does not hold at any time."""
         yield from self.wrong
         owned, node = 0, self.kubelet.node
+        held = {uid: one.cpus for uid, one in claims_of(node.cpu).items()}
+        if held != self.given:
+            yield f"claims have CPUs {held} on {self.name}, and were given {self.given}"
         for uid, containers in node.cpu.assignments.items():
             for cpus in containers.values():
                 if cpus & (owned | node.cpu.default):
