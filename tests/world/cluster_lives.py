@@ -261,6 +261,10 @@ class ClusterLife(Life):
         """Return how many CPUs others than pods have on a node, as its state says that was heard of."""
         return 0
 
+    def is_restless(self) -> bool:
+        """Tell whether something still happens by itself."""
+        return False
+
     def settle(self) -> None:
         """Let everything come to rest without faults, and check what must be so then."""
         self.faults.is_quiet = True
@@ -275,6 +279,8 @@ class ClusterLife(Life):
             if number == 2:
                 cluster.look_every(cluster.RARE_LOOKS)
             self.before_step()
+            self.threads.sleep(5.0)
+        while self.is_restless():
             self.threads.sleep(5.0)
         cluster.look_every(cluster.LOOKS)
         self.look()

@@ -122,6 +122,17 @@ class DeviceLife(ClusterLife):
 
     # Laws.
 
+    bound_at = 0.0
+    """When a pod was bound last."""
+
+    def _bound(self, pod: dict[str, Any], node: str) -> None:
+        self.bound_at = self.threads.now
+        super()._bound(pod, node)
+
+    def is_restless(self) -> bool:
+        # Pods that wait hand devices on to one another.
+        return self.threads.now - self.bound_at < 15.0
+
     def is_surprised(self, machine: Machine, promise: Promise) -> bool:
         assert isinstance(machine, DeviceMachine)
         text, came = self._state(machine, promise.heard), machine.came[promise.uid]
