@@ -230,7 +230,15 @@ class ClusterLife(Life):
         config = KINDS[machine.kind]
         free = sum(len(core.thread_ids) for place in config.machine.topology for core in place.cores)
         free -= len(str(config.config.reserved_system_cpus).split(","))
-        free -= self.claimed(machine, self.promises[uid].heard)
+        claims = self.claimed(machine, self.promises[uid].heard)
+        free -= sum(claims.values())
+        # What was promised before somebody heard of a claim may not come true, and need not be counted.
+        there = [
+            one
+            for one in there
+            if one["metadata"]["uid"] in machine.kubelet.node.active
+            or self.claimed(machine, self.promises[one["metadata"]["uid"]].heard).keys() >= claims.keys()
+        ]
         wanted = sum(map(_exclusive, [*there, pod]))
         if wanted > free and not any(version > self.promises[uid].known for version, _ in machine.refusals):
             self.problems.append(f"CPUs promised twice: {node} has {free}, its pods want {wanted}")
@@ -257,9 +265,9 @@ class ClusterLife(Life):
         unheard = [when for version, when in machine.refusals if version > promise.known and when < came]
         return bool(unheard) or any(version > promise.known and when <= came for version, when in machine.surprises)
 
-    def claimed(self, _machine: Machine, _heard: int) -> int:
-        """Return how many CPUs others than pods have on a node, as its state says that was heard of."""
-        return 0
+    def claimed(self, _machine: Machine, _heard: int) -> dict[str, int]:
+        """Return how many CPUs others than pods have on a node, as a state says of which was heard."""
+        return {}
 
     def is_restless(self) -> bool:
         """Tell whether something still happens by itself."""

@@ -145,10 +145,10 @@ class DeviceLife(ClusterLife):
         mine = [one for one in changes if one.version <= heard and one.object["metadata"]["name"] == machine.name]
         return str(mine[-1].object) if mine else ""
 
-    def claimed(self, machine: Machine, heard: int) -> int:
+    def claimed(self, machine: Machine, heard: int) -> dict[str, int]:
         text = self._state(machine, heard)
         held = claims_of(machine.kubelet.node.cpu)
-        return sum(one.cpus.bit_count() for uid, one in held.items() if uid in text)
+        return {uid: one.cpus.bit_count() for uid, one in held.items() if uid in text}
 
     def look(self) -> None:
         super().look()
