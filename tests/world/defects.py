@@ -29,9 +29,10 @@ from mooring.cluster.extender.known_node import BoundPod, KnownNode
 from mooring.cluster.extender.pods import ClusterPods
 from mooring.cluster.extender.service import ExtenderMetrics
 from mooring.cluster.extender.view import ClusterView
-from mooring.engine.extensions.owners import OwnerKind, StateOwner
+from mooring.engine.extensions.owners import OwnerKind, StateOwner, claims_of
 from mooring.engine.node import claims, providers
 from mooring.inputs.pods.claims import claim_of
+from mooring.published import possible_kubelets, restored
 from mooring.published.publisher import Pace
 from mooring.service import lease
 from mooring.service.apiserver import ClusterError
@@ -204,6 +205,13 @@ def _only_watched(self: Any, content: Any, *, listed: bool = False, put: Any = C
     return claim_of(content, source="API server") if is_bind else put(self, content, listed=listed)
 
 
+def _unclaimed(*given: Any, started_on: Any = restored.started_on) -> Any:
+    kubelet = started_on(*given)
+    for uid in () if isinstance(kubelet, str) else claims_of(kubelet.node.cpu):
+        kubelet = kubelet.release(uid)
+    return kubelet
+
+
 DEVICES_DEFECTS: dict[str, tuple[object, str, object]] = {
     "bound pods do not count beside their devices": (ClaimView, "given_to", lambda *_: {}),
     "CPUs are promised away from allocated devices": (deciding, "asked_node", lambda kubelet, _shape: kubelet),
@@ -213,6 +221,7 @@ DEVICES_DEFECTS: dict[str, tuple[object, str, object]] = {
         "state_owner",
         lambda key, part="": StateOwner(OwnerKind.CONTAINER, key, part),
     ),
+    "claims of a published state do not count": (possible_kubelets, "started_on", _unclaimed),
     "unprepared claims keep their CPUs": (claims, "release", lambda node, *_: node),
 }
 """Of the extender with claims, and of the engine that gives CPUs to them."""
