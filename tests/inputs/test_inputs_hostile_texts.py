@@ -15,6 +15,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -26,6 +27,7 @@ from tests.cli.command import Answered
 from tests.inputs.hostile_kinds import Kind, Words, kinds
 
 from mooring.command.main import cli, run
+from mooring.engine.plugins.loading import GROUP
 
 SAMPLE = os.environ.get("MOORING_SWEEP", "3")
 """Cases of each payload and kind of input, or the word whole."""
@@ -36,6 +38,12 @@ PAYLOADS = {
     "markup": "[bold]<img src=x onerror=P></script>[/]",
     "shell": "'x; touch P #$(touch P)",
 }
+SPEAKING = [
+    EntryPoint(f"{name}{payload}", "tests.inputs.speaking_plugin:Speaking", GROUP)
+    for name in ("one", "two", "three", "")
+    for payload in ("", *PAYLOADS.values())
+]
+"""Plugins with foreign words, and with such names."""
 _COMMAND = re.compile(r"(?:(?<=[\s`'\"(])|^)(?:kubectl|mooring|systemctl|rm|cp|mkdir) .*")
 Route = tuple[Any, ...]
 """Keys and places on the way to a value."""
@@ -53,6 +61,10 @@ class _Terminal(io.TextIOWrapper):
         return self.buffer.getvalue().decode()
 
 
+def _installed(group: str) -> list[EntryPoint]:
+    return [*entry_points(group=group), *SPEAKING]
+
+
 def on_terminal(*words: str | Path, programs: Path) -> Answered:
     """Run ``mooring`` with standard output and standard error on a terminal without colours.
 
@@ -66,6 +78,7 @@ def on_terminal(*words: str | Path, programs: Path) -> Answered:
     with (
         # A file in place of the agent's socket
         mock.patch("mooring.service.agent_status._asked", lambda path, _page: Path(path).read_bytes()),
+        mock.patch("mooring.engine.plugins.loading.entry_points", _installed),
         mock.patch.dict(os.environ, environment),
         mock.patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO())),
         mock.patch.object(sys, "stdout", out),
@@ -169,7 +182,7 @@ def problems(answered: Answered, words: Words) -> Iterator[str]:
     # A fenced block of Markdown is text
     shown = re.sub(r"^(```+)$.*?^\1$", "", answered.out, flags=re.MULTILINE | re.DOTALL)
     is_marked_up = shown.lstrip().startswith("<") or "markdown" in words
-    if is_marked_up and ("<img src=x" in shown or "onerror=P></script" in shown):
+    if is_marked_up and re.search(r"(?<!\\)<img src=x|onerror=P></script", shown):
         yield "markup"
     try:
         lines = [line for text in strings(json.loads(answered.out)) for line in text.splitlines()]

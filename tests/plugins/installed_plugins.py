@@ -45,9 +45,22 @@ def raising(settings):
     raise OSError("no such file\\nsecond line")
 
 
+def exits(settings):
+    raise SystemExit(3)
+
+
+def refusing(settings):
+    raise InputError(5, remedy=7)
+
+
 class Empty:
     def __init__(self, settings):
         pass
+
+
+class Peeked(Empty):
+    def __dir__(self):
+        raise ValueError("do not look")
 
 
 class Wrapper(Empty):
