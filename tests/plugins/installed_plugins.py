@@ -23,6 +23,7 @@ class Good:
             raise InputError("is not a number", field="limit", remedy="write limit: 3")
         self.made_of = dict(settings)
         settings_are_frozen(settings)
+        settings.get("list", []).append("\\x1b[8m")
 
     @hookimpl
     def pre_score(self, request):
@@ -105,7 +106,7 @@ class Flawed(Empty):
 
     @hookimpl
     def allocated(self, change):
-        raise OSError("deaf")
+        raise OSError("deaf\\x1b[8m\\u202e")
 
 
 class Backwards(Empty):

@@ -39,8 +39,9 @@ def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_installed")
 def test_a_plugin_of_another_package_is_found_and_made_of_its_settings() -> None:
     assert known_plugins()["good"] == "made-up-plugins"
-    loaded = load_plugin("good", {"limit": 3})
+    loaded = load_plugin("good", {"limit": 3, "list": []})
     assert (loaded.name, loaded.is_shipped, set(loaded.points)) == ("good", False, {"pre_score", "allocated"})
+    assert loaded.settings == {"limit": 3, "list": []}
     # Each point takes all arguments by name, and the plugin those that it wants.
     assert loaded.points["allocated"](change="anything") is None
 

@@ -144,9 +144,8 @@ def as_room(answer: object) -> Room:
 
 def as_selected(answer: object) -> Selected:
     """Understand an answer of ``select_cpus``."""
-    if type(answer) is Selected:
-        return Selected(as_cpus(answer.cpus), as_cpus(answer.hidden))
-    return Selected(as_cpus(answer))
+    cpus, hidden = (answer.cpus, answer.hidden) if type(answer) is Selected else (answer, CPUSet())
+    return Selected(as_cpus(cpus), as_cpus(hidden))
 
 
 def as_scores(answer: object) -> Mapping[int, float]:

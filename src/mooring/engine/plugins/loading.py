@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from importlib.metadata import EntryPoint, entry_points
 from queue import Empty, SimpleQueue
 from types import MappingProxyType
@@ -105,7 +106,7 @@ def load_plugin(name: str, settings: Mapping[str, object]) -> ChosenPlugin:
         raise InputError(f"{name!r:.60} is no name that a line can show", field="name", remedy="rename the plugin")
     point = found[0]
     try:
-        made = point.load()(MappingProxyType(dict(settings)))
+        made = point.load()(MappingProxyType(deepcopy(dict(settings))))
     except InputError as error:
         problem, field, remedy = (values.text_of(getattr, error, part) for part in ("problem", "field", "remedy"))
         raise InputError(problem, field=f"settings.{field}".removesuffix("."), remedy=remedy) from None
