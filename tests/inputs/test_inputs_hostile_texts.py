@@ -24,7 +24,7 @@ from unittest import mock
 import click
 import pytest
 from tests.cli.command import Answered
-from tests.inputs.hostile_kinds import Kind, Words, kinds
+from tests.inputs.hostile_kinds import KUBELET, MACHINE, POD, Kind, Words, kinds
 
 from mooring.command.main import cli, run
 from mooring.engine.plugins.loading import GROUP
@@ -34,7 +34,7 @@ SAMPLE = os.environ.get("MOORING_SWEEP", "3")
 FOUND = {("mooring-node.json", ("node",)), ("virtual machine", ("metadata", "name"))}
 """Places that an audit found; they are always tried."""
 PAYLOADS = {
-    "escapes": "\x1b]0;P\x07\x1b[31m\x9b2J\x1b[8m",
+    "escapes": "\x1b]0;P\x07\x1b[31m\x9b2J\x1b[8m\u202e\u2028",
     "markup": "[bold]<img src=x onerror=P></script>[/]",
     "shell": "'x; touch P #$(touch P)",
 }
@@ -44,6 +44,8 @@ SPEAKING = [
     for payload in ("", *PAYLOADS.values())
 ]
 """Plugins with foreign words, and with such names."""
+_DATA = {"json", "jsonl", "yaml", "sarif", "machineinfo", "podresources", "resources", "evictions"}
+"""Documents for programs, in which a foreign text is as it is."""
 _COMMAND = re.compile(r"(?:(?<=[\s`'\"(])|^)(?:kubectl|mooring|systemctl|rm|cp|mkdir) .*")
 Route = tuple[Any, ...]
 """Keys and places on the way to a value."""
@@ -174,6 +176,8 @@ def problems(answered: Answered, words: Words) -> Iterator[str]:
     for name, text in (("standard output", answered.out), ("standard error", answered.err)):
         if any((ord(char) < 32 and char not in "\n\t") or 0x7F <= ord(char) < 0xA0 for char in text):
             yield f"control characters on {name}"
+        if not (_DATA & {*words} and text is answered.out) and not re.sub(r"[\n\t]", "", text).isprintable():
+            yield f"what is not printed on {name}"
     if answered.code not in (0, 1, 2) or "internal error" in answered.err:
         yield f"exit code {answered.code}"
     refused = [line for line in answered.err.splitlines() if not re.match(r"(warning|note)(\[|: )", line)]
@@ -273,3 +277,13 @@ def _outputs(group: click.Group, before: str = "") -> Iterator[tuple[str, str]]:
             choices = form.type.choices if form is not None and isinstance(form.type, click.Choice) else ()
             default = form.default if form is not None else ""
             yield from ((f"{before}{name}", "" if one == default else one) for one in (*choices, default))
+
+
+@pytest.mark.parametrize("form", ["metrics", "podresources"])
+def test_a_refusal_in_the_place_of_a_document_is_a_text_for_people(form: str, tmp_path: Path) -> None:
+    config, pods = tmp_path / "kubelet.json", tmp_path / "pod.yaml"
+    config.write_text(json.dumps(KUBELET | {"evictionHard": {"memory.available\u202e\x1b": "1Mi"}}), "utf-8")
+    pods.write_text(POD, "utf-8")
+    answered = on_terminal("plan", "-f", pods, *MACHINE, "--config", config, "-o", form, programs=tmp_path)
+    shown = "The kubelet would not start: unsupported eviction signal memory.available\N{REPLACEMENT CHARACTER}"
+    assert answered.out == f"{shown}\N{REPLACEMENT CHARACTER}\n"
