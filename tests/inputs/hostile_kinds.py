@@ -58,6 +58,7 @@ FORMS = {
     "compare --vary topology-policy": ("", "wide", "markdown", "json", "svg"),
     "compare": ("sarif", "junit"),
     "upgrade --kubelet-version 1.34": ("", "wide", "markdown", "json", "html"),
+    "serve --export -": ("",),
 }
 """What is asked about pods on a node, and the forms of the answer; an empty one is that for people."""
 MACHINE_FORMS = {

@@ -44,7 +44,7 @@ SPEAKING = [
     for payload in ("", *PAYLOADS.values())
 ]
 """Plugins with foreign words, and with such names."""
-_DATA = {"json", "jsonl", "yaml", "sarif", "machineinfo", "podresources", "resources", "evictions"}
+_DATA = {"json", "jsonl", "yaml", "sarif", "machineinfo", "podresources", "evictions"}
 """Documents for programs, in which a foreign text is as it is."""
 _COMMAND = re.compile(r"(?:(?<=[\s`'\"(])|^)(?:kubectl|mooring|systemctl|rm|cp|mkdir) .*")
 Route = tuple[Any, ...]
@@ -247,7 +247,6 @@ LEFT_OUT = {
     "extender": "runs until it is ended",
     "play": "runs until it is ended",
     "record": "runs until it is ended",
-    "serve": "runs until it is ended: its pages are in tests/serve",
     "shadow": "runs until it is ended: what it counts is read by status",
 }
 """Verb -> why no command of the sweep has it."""
