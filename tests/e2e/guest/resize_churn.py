@@ -175,6 +175,8 @@ def step_it_is_resized_again_and_again_and_follows_in_time() -> str:
 
 
 def step_no_thread_ran_on_a_cpu_that_was_taken_and_the_kernel_refused_none() -> str:
+    # On a busy machine few come in the time of all resizes.
+    until(lambda: CHURN.lives > OTHERS or CHURN.problem is not None, "other pods have come and gone")
     CHURN.over.set()
     within = PLAY.inside("main")
     until(lambda: within.cpus() == within.file() == within.last("cpus"), "everything is given back")
@@ -189,7 +191,6 @@ def step_no_thread_ran_on_a_cpu_that_was_taken_and_the_kernel_refused_none() -> 
     for line in within.lines("cpus")[1:]:
         left = [one for one in within.lines("left") if one.at < line.at]
         assert inside.within(left[-1].text, line.text), (line, left[-1])
-    assert CHURN.lives > OTHERS
     assert WATCH.looks >= values()["looks"], WATCH.looks
     tell("seen", threads=WATCH.threads, loose=WATCH.loose, looks=WATCH.looks)
     return f"{WATCH.threads} looks at threads, {len(within.lines('cpus'))} cpusets, {len(within.lines('file'))} texts"
