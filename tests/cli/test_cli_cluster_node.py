@@ -625,7 +625,8 @@ def test_an_answer_that_is_not_json_is_none(unpublished: FakeCluster) -> None:
 
 @pytest.mark.parametrize("name", ["--kubeconfig=/x", "a b", "A" * 300])
 def test_what_is_no_name_of_a_node_is_not_asked_about(unpublished: FakeCluster, name: str) -> None:
-    _, parts = collected(unpublished, f"--node-name={name}")
+    (unpublished.folder / "root/etc/hostname").write_text(name)
+    _, parts = collected(unpublished)
     assert parts["pods"]["missing"].startswith("the node's name is unknown")
 
 

@@ -49,7 +49,10 @@ from tests.e2e.guest.report import IMAGE, OVERLAY, VALUES_FILE, read_lines
 
 ROOT = Path(__file__).resolve().parents[3]
 DEVICES = "tests/agent/devices/made_up_podresources.py"
-MODULES = ("tests/patience.py", "tests/agent/small_node.py", "tests/service/message_tables.py", DEVICES)
+MODULES = (
+    *("tests/patience.py", "tests/agent/small_node.py", "tests/node/nodes.py", "tests/service/message_tables.py"),
+    DEVICES,
+)
 """Modules beside the folders that they need."""
 FOLDERS = tuple((name, ROOT / name) for name in ("tests/e2e/guest", "tests/e2e/containerd"))
 ACCELERATOR = "MOORING_E2E_NUMA_ACCEL"
