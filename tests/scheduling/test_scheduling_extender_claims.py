@@ -34,6 +34,7 @@ from mooring.engine.core.pod import ClaimUse, Pod
 from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.published.objects import PodKey
 from mooring.published.possible_kubelets import BEFORE_US, UNSETTLED, after_sequences
+from mooring.service.lease import Election
 
 DRIVER = "gpu.example.com"
 CLASS = {"metadata": {"name": "gpu"}, "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]}}
@@ -60,7 +61,9 @@ def claim(
 class Cluster:
     """A node with 7 and 8 free CPUs on its NUMA nodes, and a GPU near each, whose agent follows devices or not."""
 
-    def __init__(self, *, follows: bool = True, held: str = "", busy: int = 6) -> None:
+    def __init__(
+        self, *, follows: bool = True, held: str = "", busy: int = 6, election: Election | None = None
+    ) -> None:
         facts = facts_with(
             "sockets=2 numa=2 cores=16 threads=1 memory=32Gi", topology_manager_policy="single-numa-node"
         )
@@ -76,6 +79,7 @@ class Cluster:
             ExtenderOptions(device_claims=True),
             self.server,
             report=lambda about, problem: self.said.append(f"{about}: {problem}"),
+            election=election,
         )
         publish(self.extender.view, facts, {NODE: node.with_devices(DeviceState({DRIVER: gpus}, holdings))})
         self.classes, self.claims, *_ = (one.listener for one in self.extender.followers)
@@ -224,6 +228,21 @@ def test_a_bind_reads_the_claims_that_the_scheduler_has_just_allocated(device: s
     refusal = bind(cluster.extender, "asked", NODE)
     assert (cluster.server.bound == [("asked", NODE)]) is bound, refusal
     assert bound or "MOOR-136" in refusal
+
+
+def test_a_new_holder_reads_the_claims_of_pods_that_another_has_bound() -> None:
+    leases: list[dict[str, Any]] = [{"metadata": {}}]
+    election = Election(lambda: leases[-1], leases.append, "second", lambda: 0.0)
+    election.step()
+    cluster, first = Cluster(busy=0, election=election), asking("6", "gpu-claim", uid="first")
+    # The watch of pods has shown it, and that of claims has not.
+    cluster.bound(first)
+    cluster.server.pods = [raw({**first, "spec": {**first["spec"], "nodeName": NODE}})]
+    cluster.server.claims["gpu-claim"] = json.dumps(claim(given="g1", pod="first")).encode()
+    cluster.server.pod = json.dumps(asking("8")).encode()
+    refusal = bind(cluster.extender, "asked", NODE)
+    assert "MOOR-1" in refusal
+    assert cluster.server.bound == []
 
 
 @pytest.mark.parametrize(
