@@ -172,6 +172,7 @@ def test_an_agent_that_the_runtime_starts_registers_before_it_imports_or_reads_a
 # The agent with plugins: they hear what was stored, their failures are shown, waiting pods come in their order.
 
 
+SHOWN = "deaf\N{REPLACEMENT CHARACTER}[8m\N{REPLACEMENT CHARACTER}"
 NAMES = {"hears": "Hears", "flawed": "Flawed", "backwards": "Backwards", "good": "Good"}
 WITH_PLUGINS = """\
 podResourcesSocket: ""
@@ -216,11 +217,11 @@ def test_what_plugins_do_wrong_is_in_metrics_and_status_and_nobody_is_refused(no
     good, flawed = status["plugins"]
     assert good == {"name": "good", "placement": "cpu-manager", "givenUp": False, "failures": 0}
     assert flawed["failures"] >= 2
-    assert flawed["lastFailure"] == {"point": "allocated", "why": "it raised OSError: deaf"}
+    assert flawed["lastFailure"] == {"point": "allocated", "why": f"it raised OSError: {SHOWN}"}
     assert counted(agent, "plugin_failures_total", plugin="flawed", point="allocated") == 1
     assert counted(agent, "plugin_failures_total", plugin="flawed", point="pre_score") >= 1
     text = " ".join(status_text(read_status(status)).split())
-    assert "the last at allocated: it raised OSError: deaf" in text
+    assert f"the last at allocated: it raised OSError: {SHOWN}" in text
 
 
 def test_without_plugins_the_status_says_nothing_of_them(node: Node) -> None:

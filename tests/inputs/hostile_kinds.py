@@ -23,6 +23,7 @@ from tests.configuration.test_configuration_embedded import FOLDER as EMBEDDED
 from tests.configuration.test_configuration_embedded import GIVEN
 from tests.discovery import tool_outputs
 from tests.discovery.test_discovery_pasted import PASTED
+from tests.inputs import speaking_plugin
 
 from mooring.agent.status import status_document
 from mooring.inputs.machines.loader import load_machine
@@ -57,6 +58,7 @@ FORMS = {
     "compare --vary topology-policy": ("", "wide", "markdown", "json", "svg"),
     "compare": ("sarif", "junit"),
     "upgrade --kubelet-version 1.34": ("", "wide", "markdown", "json", "html"),
+    "serve --export -": ("",),
 }
 """What is asked about pods on a node, and the forms of the answer; an empty one is that for people."""
 MACHINE_FORMS = {
@@ -165,6 +167,10 @@ def _configurations(folder: Path, one: Path) -> Iterator[Kind]:
     words = ("-f", EXAMPLES / "plugins" / "spread-pods.yaml", "--config", plugins, *MACHINE)
     found = documents(EXAMPLES / "plugins" / "spread-kubelet.yaml")
     yield Kind("plugins", plugins, found, formed({"plan": ("", "json", "html"), "explain": ("",)}, *words))
+    says, pods = folder / "says.yaml", folder / "says-pods.yaml"
+    pods.write_text(speaking_plugin.PODS, encoding="utf-8")
+    words = ("-f", pods, "--config", one.parent / KUBELET_FILE, "--config", says, *MACHINE)
+    yield Kind("plugin's words", says, [speaking_plugin.CONFIGURED], formed(FORMS, *words))
     given = {path.name: documents(path) for path in sorted((EXAMPLES / "vendors").iterdir()) if path.is_file()}
     given |= {path.name: [path.read_text(encoding="utf-8")] for path in sorted(EMBEDDED.iterdir())}
     given |= {name: [text] for name, (text, _) in GIVEN.items()}

@@ -15,6 +15,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,19 +24,28 @@ from unittest import mock
 import click
 import pytest
 from tests.cli.command import Answered
-from tests.inputs.hostile_kinds import Kind, Words, kinds
+from tests.inputs.hostile_kinds import KUBELET, MACHINE, POD, Kind, Words, kinds
 
 from mooring.command.main import cli, run
+from mooring.engine.plugins.loading import GROUP
 
 SAMPLE = os.environ.get("MOORING_SWEEP", "3")
 """Cases of each payload and kind of input, or the word whole."""
 FOUND = {("mooring-node.json", ("node",)), ("virtual machine", ("metadata", "name"))}
 """Places that an audit found; they are always tried."""
 PAYLOADS = {
-    "escapes": "\x1b]0;P\x07\x1b[31m\x9b2J\x1b[8m",
+    "escapes": "\x1b]0;P\x07\x1b[31m\x9b2J\x1b[8m\u202e\u2028",
     "markup": "[bold]<img src=x onerror=P></script>[/]",
     "shell": "'x; touch P #$(touch P)",
 }
+SPEAKING = [
+    EntryPoint(f"{name}{payload}", "tests.inputs.speaking_plugin:Speaking", GROUP)
+    for name in ("one", "two", "three", "")
+    for payload in ("", *PAYLOADS.values())
+]
+"""Plugins with foreign words, and with such names."""
+_DATA = {"json", "jsonl", "yaml", "sarif", "machineinfo", "podresources", "evictions"}
+"""Documents for programs, in which a foreign text is as it is."""
 _COMMAND = re.compile(r"(?:(?<=[\s`'\"(])|^)(?:kubectl|mooring|systemctl|rm|cp|mkdir) .*")
 Route = tuple[Any, ...]
 """Keys and places on the way to a value."""
@@ -53,6 +63,10 @@ class _Terminal(io.TextIOWrapper):
         return self.buffer.getvalue().decode()
 
 
+def _installed(group: str) -> list[EntryPoint]:
+    return [*entry_points(group=group), *SPEAKING]
+
+
 def on_terminal(*words: str | Path, programs: Path) -> Answered:
     """Run ``mooring`` with standard output and standard error on a terminal without colours.
 
@@ -66,6 +80,7 @@ def on_terminal(*words: str | Path, programs: Path) -> Answered:
     with (
         # A file in place of the agent's socket
         mock.patch("mooring.service.agent_status._asked", lambda path, _page: Path(path).read_bytes()),
+        mock.patch("mooring.engine.plugins.loading.entry_points", _installed),
         mock.patch.dict(os.environ, environment),
         mock.patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO())),
         mock.patch.object(sys, "stdout", out),
@@ -161,6 +176,8 @@ def problems(answered: Answered, words: Words) -> Iterator[str]:
     for name, text in (("standard output", answered.out), ("standard error", answered.err)):
         if any((ord(char) < 32 and char not in "\n\t") or 0x7F <= ord(char) < 0xA0 for char in text):
             yield f"control characters on {name}"
+        if not (_DATA & {*words} and text is answered.out) and not re.sub(r"[\n\t]", "", text).isprintable():
+            yield f"what is not printed on {name}"
     if answered.code not in (0, 1, 2) or "internal error" in answered.err:
         yield f"exit code {answered.code}"
     refused = [line for line in answered.err.splitlines() if not re.match(r"(warning|note)(\[|: )", line)]
@@ -169,7 +186,7 @@ def problems(answered: Answered, words: Words) -> Iterator[str]:
     # A fenced block of Markdown is text
     shown = re.sub(r"^(```+)$.*?^\1$", "", answered.out, flags=re.MULTILINE | re.DOTALL)
     is_marked_up = shown.lstrip().startswith("<") or "markdown" in words
-    if is_marked_up and ("<img src=x" in shown or "onerror=P></script" in shown):
+    if is_marked_up and re.search(r"(?<!\\)<img src=x|onerror=P></script", shown):
         yield "markup"
     try:
         lines = [line for text in strings(json.loads(answered.out)) for line in text.splitlines()]
@@ -230,7 +247,6 @@ LEFT_OUT = {
     "extender": "runs until it is ended",
     "play": "runs until it is ended",
     "record": "runs until it is ended",
-    "serve": "runs until it is ended: its pages are in tests/serve",
     "shadow": "runs until it is ended: what it counts is read by status",
 }
 """Verb -> why no command of the sweep has it."""
@@ -260,3 +276,13 @@ def _outputs(group: click.Group, before: str = "") -> Iterator[tuple[str, str]]:
             choices = form.type.choices if form is not None and isinstance(form.type, click.Choice) else ()
             default = form.default if form is not None else ""
             yield from ((f"{before}{name}", "" if one == default else one) for one in (*choices, default))
+
+
+@pytest.mark.parametrize("form", ["metrics", "podresources"])
+def test_a_refusal_in_the_place_of_a_document_is_a_text_for_people(form: str, tmp_path: Path) -> None:
+    config, pods = tmp_path / "kubelet.json", tmp_path / "pod.yaml"
+    config.write_text(json.dumps(KUBELET | {"evictionHard": {"memory.available\u202e\x1b": "1Mi"}}), "utf-8")
+    pods.write_text(POD, "utf-8")
+    answered = on_terminal("plan", "-f", pods, *MACHINE, "--config", config, "-o", form, programs=tmp_path)
+    shown = "The kubelet would not start: unsupported eviction signal memory.available\N{REPLACEMENT CHARACTER}"
+    assert answered.out == f"{shown}\N{REPLACEMENT CHARACTER}\n"

@@ -23,6 +23,7 @@ class Good:
             raise InputError("is not a number", field="limit", remedy="write limit: 3")
         self.made_of = dict(settings)
         settings_are_frozen(settings)
+        settings.get("list", []).append("\\x1b[8m")
 
     @hookimpl
     def pre_score(self, request):
@@ -45,9 +46,22 @@ def raising(settings):
     raise OSError("no such file\\nsecond line")
 
 
+def exits(settings):
+    raise SystemExit(3)
+
+
+def refusing(settings):
+    raise InputError(5, remedy=7)
+
+
 class Empty:
     def __init__(self, settings):
         pass
+
+
+class Peeked(Empty):
+    def __dir__(self):
+        raise ValueError("do not look")
 
 
 class Wrapper(Empty):
@@ -92,7 +106,7 @@ class Flawed(Empty):
 
     @hookimpl
     def allocated(self, change):
-        raise OSError("deaf")
+        raise OSError("deaf\\x1b[8m\\u202e")
 
 
 class Backwards(Empty):

@@ -20,6 +20,8 @@ from mooring.engine.topologymanager.hints import Hint
 ALL = "0-11"
 LONGEST = "x" * 200
 """As much of a reason as is kept."""
+SHOWN = "\N{REPLACEMENT CHARACTER}[8m\N{REPLACEMENT CHARACTER}too hot"
+"""What is shown of an escape and of a sign that turns the direction of writing."""
 
 
 def asked(*plugins: ChosenPlugin, watch: Watch | None = None) -> list[object]:
@@ -46,6 +48,7 @@ ONE = cpus("1").mask
     [
         ("filter_cpus", cpus("1"), PluginFiltered("uid", "app", "any", ONE, "")),
         ("filter_cpus", Withheld(cpus("1"), "too\n  hot"), PluginFiltered("uid", "app", "any", ONE, "too hot")),
+        ("filter_cpus", Withheld(cpus("1"), "\x1b[8m\u202etoo\n hot"), PluginFiltered("uid", "app", "any", ONE, SHOWN)),
         ("filter_cpus", Withheld(cpus("1"), "x" * 999), PluginFiltered("uid", "app", "any", ONE, LONGEST)),
         ("post_filter", cpus("1"), PluginMadeRoom("uid", "app", "any", ONE, "")),
         ("post_filter", Room(cpus("1"), "why"), PluginMadeRoom("uid", "app", "any", ONE, "why")),
@@ -83,6 +86,11 @@ TOO_FAR = "it scored with a number that is not between -2^53 and 2^53"
         ("pre_score", {True: 1.0}, "it scored a bool where the number of a CPU belongs"),
         ("pre_score", {1: True}, "it scored with a bool where a number belongs"),
         *(("pre_score", {1: far}, TOO_FAR) for far in (math.nan, math.inf, 10**400, -1.7e308)),
+        (
+            "pre_score",
+            type("\x1b[8m\u202etoo\nhot", (), {})(),
+            f"it answered with a {SHOWN} where a dict of CPUs and scores belongs",
+        ),
         ("score_set", "high", "it scored with a str where a number belongs"),
         ("sort_pods", "ab", "it answered with a str where a list of uids belongs"),
         ("sort_pods", ["a", 1], "it answered with a list of other things than uids"),
@@ -103,6 +111,21 @@ class Unprintable(Exception):  # noqa: N818 - a plugin names its errors as it li
         raise RuntimeError
 
 
+class Exits(Exception):  # noqa: N818 - as above
+    """An error that ends the program where it is printed."""
+
+    def __str__(self) -> str:
+        raise SystemExit(3)
+
+
+class NoName(type):
+    """A type whose name cannot be asked for."""
+
+    @property
+    def __name__(cls) -> str:  # type: ignore[override]  # that is the point
+        raise RuntimeError
+
+
 @pytest.mark.parametrize(
     ("error", "text"),
     [
@@ -112,11 +135,22 @@ class Unprintable(Exception):  # noqa: N818 - a plugin names its errors as it li
         (GeneratorExit(), "it raised GeneratorExit: "),
         (OutOfTimeError("mine"), "it raised OutOfTimeError: mine"),
         (Unprintable(), "it raised Unprintable: (it cannot be printed)"),
+        (Exits(), "it raised Exits: (it cannot be printed)"),
+        (NoName("E", (Exception,), {})("x"), "it raised (it cannot be printed): x"),
+        (type("\x1b[8m\u202etoo\nhot", (Exception,), {})("\x1b[8m\u202etoo hot"), f"it raised {SHOWN}: {SHOWN}"),
         (ValueError("x" * 999), "it raised ValueError: " + LONGEST),
     ],
 )
 def test_whatever_a_plugin_raises_is_its_failure(error: BaseException, text: str) -> None:
     assert failed(asked(plugin("bad", pre_score=raising(error)))) == [("bad", "pre_score", text)]
+
+
+def test_a_failure_is_no_longer_than_a_line() -> None:
+    facts = asked(plugin("bad", select_cpus=answering(Selected(cpus("1-2"), CPUSet.of(*range(0, 9999, 2))))))
+    (_, _, why), *_ = failed(facts)
+    assert why.startswith("it hides the CPUs 0,2,4,")
+    assert why.endswith(", of which some are given or not free")
+    assert len(why) < 1010
 
 
 def test_a_person_who_stops_the_program_is_no_plugins_failure() -> None:

@@ -24,6 +24,10 @@ NAMES = {
     "greedy": "Greedy",
     "unknown": "Unknown",
     "missing": "NotThere",
+    "exits": "exits",
+    "refusing": "refusing",
+    "peeked": "Peeked",
+    "bad\x1bname": "Good",
 }
 
 
@@ -35,8 +39,9 @@ def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_installed")
 def test_a_plugin_of_another_package_is_found_and_made_of_its_settings() -> None:
     assert known_plugins()["good"] == "made-up-plugins"
-    loaded = load_plugin("good", {"limit": 3})
+    loaded = load_plugin("good", {"limit": 3, "list": []})
     assert (loaded.name, loaded.is_shipped, set(loaded.points)) == ("good", False, {"pre_score", "allocated"})
+    assert loaded.settings == {"limit": 3, "list": []}
     # Each point takes all arguments by name, and the plugin those that it wants.
     assert loaded.points["allocated"](change="anything") is None
 
@@ -48,6 +53,10 @@ def test_a_plugin_of_another_package_is_found_and_made_of_its_settings() -> None
         ("nobody", "name", "the plugin 'nobody' is not installed", "known are "),
         ("raising", "settings", "raising does not take them: OSError: no such file", ""),
         ("missing", "settings", "missing does not take them: AttributeError: ", ""),
+        ("exits", "settings", "exits does not take them: SystemExit: 3", ""),
+        ("refusing", "settings", "5", "7"),
+        ("peeked", "name", "peeked is not a plugin: do not look", "compare with docs/reference/plugins.md"),
+        ("bad\x1bname", "name", "'bad\\x1bname' is no name that a line can show", "rename"),
         ("empty", "name", "empty implements no extension point", "mark one of sort_pods, "),
         ("wrapper", "name", "wrapper wraps pre_score", "implement it without hookwrapper"),
         ("greedy", "name", "greedy is not a plugin: ", "compare with docs/reference/plugins.md"),

@@ -85,7 +85,7 @@ def command(save: str, form: str, to: str, inputs: NodeOptions, *, verbose: bool
     elif form in ("podresources", "metrics"):
         # These documents have no place for findings.
         warn(plan.findings)
-        emit_document(_view(plan, form), to)
+        (emit if isinstance(plan, planning.RefusedPlan) else emit_document)(_view(plan, form), to)
     else:
         warn(plan.findings)
         effective = read.configuration.effective() if verbose else ()

@@ -58,8 +58,8 @@ class InputError(MooringError):
         super().__init__(problem)
 
     def __str__(self) -> str:
-        where = "".join(f"{_cut(part)}: " for part in (self.source, self.field) if part)
-        text = f"{where}{_cut(self.problem)}" + (f"; {self.remedy}" if self.remedy else "")
+        where = "".join(f"{shortened(part)}: " for part in (self.source, self.field) if part)
+        text = f"{where}{shortened(self.problem)}" + (f"; {shortened(self.remedy)}" if self.remedy else "")
         return clean(text)
 
     def at(self, source: str) -> InputError:
@@ -70,6 +70,6 @@ class InputError(MooringError):
 _LONGEST_PART = 1000
 
 
-def _cut(text: str) -> str:
-    """Return what a line can hold of names and values of a file, which may have megabytes."""
+def shortened(text: str) -> str:
+    """Return what a line can hold of a text from outside, which may have megabytes."""
     return text if len(text) <= _LONGEST_PART else f"{text[: _LONGEST_PART // 2]}...{text[-_LONGEST_PART // 2 :]}"

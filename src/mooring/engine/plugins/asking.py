@@ -17,9 +17,10 @@ from mooring.engine.core.bits import NO_CPUS, CPUMask
 from mooring.engine.core.config import ChosenPlugin, OutOfTimeError, PluginChoice, Watch
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import Observer
+from mooring.engine.core.errors import clean, shortened
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.plugins.facts import PluginFailed
-from mooring.engine.plugins.values import Change, Room, Selected, Withheld
+from mooring.engine.plugins.values import Change, Room, Selected, Withheld, text_of
 from mooring.lazy import dataclass, field
 
 T = TypeVar("T")
@@ -57,15 +58,11 @@ class Asking:
 
     def of(self, point: str) -> list[ChosenPlugin]:
         """Return who implements a point and has not failed yet, in order."""
-        asked = []
-        for one in self.choice.plugins:
-            if point not in one.points or one.name in self.failed:
-                continue
+        asked = [one for one in self.choice.plugins if point in one.points and one.name not in self.failed]
+        for one in asked:
             if self.choice.has_given_up(one.name):
                 self.fail(one.name, point, "it ran out of time before and is not asked any more")
-            else:
-                asked.append(one)
-        return asked
+        return [one for one in asked if one.name not in self.failed]
 
     def ask(self, plugin: ChosenPlugin, point: str, understand: Understand[T], **arguments: object) -> T | None:
         """Return a plugin's answer; None when it has no opinion, or when it failed."""
@@ -81,18 +78,15 @@ class Asking:
             if isinstance(error, KeyboardInterrupt) and not self.is_watched:
                 # A person stops the program; in a thread of its own only the plugin raises this.
                 raise
-            try:
-                first = [*str(error).splitlines(), ""][0][:LONGEST_REASON]
-            except Exception:  # noqa: BLE001 - the plugin's own exception may fail to print
-                first = "(it cannot be printed)"
-            self.fail(plugin.name, point, f"it raised {type(error).__name__}: {first}")
+            first = [*text_of(str, error).splitlines(), ""][0][:LONGEST_REASON]
+            self.fail(plugin.name, point, f"it raised {_name(error)}: {clean(first)}")
         return None
 
     def fail(self, plugin: str, point: str, why: str) -> None:
         """Leave a plugin out from here on."""
         self.failed.add(plugin)
         if self.observer is not None:
-            self.observer(PluginFailed(self.pod, self.container, plugin, point, why))
+            self.observer(PluginFailed(self.pod, self.container, plugin, point, shortened(why)))
 
     def within_budget(self, work: Callable[[], T]) -> T | None:
         """Do work that asks plugins; None when they took too long. Shipped plugins are not watched."""
@@ -145,16 +139,13 @@ def as_withheld(answer: object) -> Withheld:
 
 def as_room(answer: object) -> Room:
     """Understand an answer of ``post_filter``."""
-    if type(answer) is Room:
-        return Room(as_cpus(answer.cpus), _text(answer.because))
-    return Room(as_cpus(answer))
+    return Room(as_cpus(answer.cpus), _text(answer.because)) if type(answer) is Room else Room(as_cpus(answer))
 
 
 def as_selected(answer: object) -> Selected:
     """Understand an answer of ``select_cpus``."""
-    if type(answer) is Selected:
-        return Selected(as_cpus(answer.cpus), as_cpus(answer.hidden))
-    return Selected(as_cpus(answer))
+    cpus, hidden = (answer.cpus, answer.hidden) if type(answer) is Selected else (answer, CPUSet())
+    return Selected(as_cpus(cpus), as_cpus(hidden))
 
 
 def as_scores(answer: object) -> Mapping[int, float]:
@@ -181,10 +172,9 @@ def as_order(answer: object) -> Sequence[str]:
     """Understand an answer of ``sort_pods``."""
     if type(answer) not in {list, tuple}:
         raise BadAnswerError(f"it answered with {_kind(answer)} where a list of uids belongs")
-    uids = [uid for uid in cast("Sequence[object]", answer) if type(uid) is str]
-    if len(uids) != len(cast("Sequence[object]", answer)):
+    if any(type(uid) is not str for uid in cast("Sequence[object]", answer)):
         raise BadAnswerError("it answered with a list of other things than uids")
-    return uids
+    return cast("Sequence[str]", answer)
 
 
 def as_nodes(answer: object) -> frozenset[int]:
@@ -197,11 +187,16 @@ def as_nodes(answer: object) -> frozenset[int]:
 def _text(answer: object) -> str:
     if type(answer) is not str:
         raise BadAnswerError(f"it gave {_kind(answer)} for a reason")
-    return " ".join(answer.split())[:LONGEST_REASON]
+    return clean(" ".join(answer.split()))[:LONGEST_REASON]
+
+
+def _name(given: object) -> str:
+    """Return the name of its type."""
+    return clean(text_of(getattr, type(given), "__name__"))
 
 
 def _kind(answer: object) -> str:
-    name = type(answer).__name__
+    name = _name(answer)
     return f"{'an' if name[:1].lower() in 'aeio' else 'a'} {name}"
 
 

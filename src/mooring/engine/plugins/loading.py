@@ -11,9 +11,9 @@ or takes too long is named in a finding, and its answer is left out.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from importlib.metadata import EntryPoint, entry_points
 from queue import Empty, SimpleQueue
 from types import MappingProxyType
@@ -23,7 +23,7 @@ import pluggy
 
 from mooring.engine.core.config import ChosenPlugin, OutOfTimeError, Work
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.errors import InputError
+from mooring.engine.core.errors import InputError, clean, shortened
 from mooring.engine.plugins import values
 
 GROUP = "mooring.cpu_plugins"
@@ -102,14 +102,17 @@ def load_plugin(name: str, settings: Mapping[str, object]) -> ChosenPlugin:
     if len({point.value for point in found}) > 1:
         packages = ", ".join(sorted(_package(point) for point in found))
         raise InputError(f"{name!r:.60} is offered by several packages", field="name", remedy=f"keep one of {packages}")
+    if name != clean(shortened(name)):
+        raise InputError(f"{name!r:.60} is no name that a line can show", field="name", remedy="rename the plugin")
     point = found[0]
     try:
-        made = point.load()(MappingProxyType(dict(settings)))
+        made = point.load()(MappingProxyType(deepcopy(dict(settings))))
     except InputError as error:
-        field = f"settings.{error.field}" if error.field else "settings"
-        raise InputError(error.problem, field=field, remedy=error.remedy) from None
-    except Exception as error:  # noqa: BLE001 - a plugin's own code, in which anything may be raised
-        raise InputError(f"{name} does not take them: {type(error).__name__}: {error}", field="settings") from None
+        problem, field, remedy = (values.text_of(getattr, error, part) for part in ("problem", "field", "remedy"))
+        raise InputError(problem, field=f"settings.{field}".removesuffix("."), remedy=remedy) from None
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's own code, in which anything may be raised
+        text = f"{values.text_of(getattr, type(error), '__name__')}: {values.text_of(str, error)}"
+        raise InputError(f"{name} does not take them: {text}", field="settings") from None
     return ChosenPlugin(name, settings, points_of(name, made), is_shipped=point.value.startswith(_OWN))
 
 
@@ -124,9 +127,9 @@ def points_of(name: str, made: object) -> Mapping[str, Callable[..., object]]:
     try:
         manager.register(made, name)
         manager.check_pending()
-    except pluggy.PluginValidationError as error:
-        remedy = "compare with docs/reference/plugins.md"
-        raise InputError(f"{name} is not a plugin: {error}", field="name", remedy=remedy) from None
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - of pluggy, or of members of the plugin that it looks at
+        text, remedy = values.text_of(str, error), "compare with docs/reference/plugins.md"
+        raise InputError(f"{name} is not a plugin: {text}", field="name", remedy=remedy) from None
     points = {}
     for point in POINTS:
         for implementation in getattr(manager.hook, point).get_hookimpls():
@@ -152,7 +155,7 @@ def _found() -> Iterator[EntryPoint]:
 
 
 def _package(point: EntryPoint) -> str:
-    return point.dist.name if point.dist is not None else os.fsdecode(point.module)
+    return (point.dist is not None and point.dist.name) or point.value
 
 
 class Watchman:

@@ -327,6 +327,14 @@ def numa_choice(hint: Hint) -> NUMAChoice:
     return NUMAChoice(frozenset(members(hint.mask)), hint.preferred)
 
 
+def text_of(ask: Callable[..., object], *given: object) -> str:
+    """Return a text of a plugin's, such as of what it raised; its own code makes it, and may raise anything instead."""
+    try:
+        return str.__str__(str(ask(*given)))
+    except BaseException:  # noqa: BLE001 - as the summary says
+        return "(it cannot be printed)"
+
+
 def check_fields(settings: Mapping[str, object], known: Collection[str]) -> None:
     """Refuse settings that a plugin does not have.
 
