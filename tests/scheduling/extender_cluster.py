@@ -236,7 +236,6 @@ class Recorder:
     bound: list[tuple[str, str]] = field(default_factory=list)
     pod: bytes = b""
     claims: dict[str, bytes] = field(default_factory=dict)
-    pods: list[Raw] | None = None
 
     def close(self) -> None:
         """Nothing is open."""
@@ -252,9 +251,7 @@ class Recorder:
         return self.claims[name]
 
     def pods_on(self, node: str) -> list[Raw]:
-        if self.pods is None:
-            raise ClusterError(f"the pods of {node} are read by one of several replicas only")
-        return self.pods
+        raise ClusterError(f"the pods of {node} are read by one of several replicas only")
 
     def bind(self, asked: BindArguments) -> None:
         if self.error is not None:
