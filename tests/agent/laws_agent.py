@@ -17,15 +17,14 @@ from mooring.engine.node.providers import Isolation, cpu_isolation
 
 def overlaps(runtime: Runtime, state: AgentState, all_cpus: int) -> Iterator[str]:
     """Yield every pair of running programs of which one has exclusive CPUs that the other may use too."""
-    running, claimed = [made for made in runtime.processes.values() if made.runs], claimed_cpus(state)
+    running, has = [made for made in runtime.processes.values() if made.runs], claimed_cpus(state)
     for number, one in enumerate(running):
         for other in running[number + 1 :]:
             common = _cpus(one, all_cpus) & _cpus(other, all_cpus)
             if _meets(runtime, state, one) and _meets(runtime, state, other):
                 common &= ~state.kubelet.node.cpu.default
             # Containers that name one claim share its CPUs.
-            both = [claimed.get((_uid(runtime, made), made.name), 0) for made in (one, other)]
-            common &= ~(both[0] & both[1])
+            common &= ~(has.get((_uid(runtime, one), one.name), 0) & has.get((_uid(runtime, other), other.name), 0))
             if common and not _may_share(runtime, state, one, other):
                 yield f"{_name(runtime, one)} and {_name(runtime, other)} both may use CPUs {list_text(common)}"
 

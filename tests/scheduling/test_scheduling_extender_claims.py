@@ -125,8 +125,7 @@ def test_before_the_allocation_a_node_is_good_when_some_free_device_can_be_align
 def test_two_claims_need_one_node_and_what_is_given_ties_what_is_asked() -> None:
     cluster = Cluster(busy=0)
     cluster.put(claim("a", given="g0"), claim("b", given="g1"))
-    found = cluster.refusal(2, "a", "b")
-    assert "MOOR-137" in found, found
+    assert "MOOR-137" in cluster.refusal(2, "a", "b")
 
 
 def test_a_node_that_does_not_follow_devices_is_asked_as_its_kubelet_decides() -> None:
@@ -146,8 +145,7 @@ def test_devices_for_administration_and_claims_that_nobody_knows_tie_nothing() -
 def test_a_class_in_other_words_promises_nothing() -> None:
     cluster = Cluster(held="g1")
     words = f'device.driver == "{DRIVER}" && device.attributes["x"].y == 1'
-    spec = {"selectors": [{"cel": {"expression": words}}]}
-    cluster.classes.changed(raw({"metadata": {"name": "gpu"}, "spec": spec}))
+    cluster.classes.changed(raw({**CLASS, "spec": {"selectors": [{"cel": {"expression": words}}]}}))
     cluster.put(claim())
     assert not cluster.refusal(8)
 
@@ -226,6 +224,15 @@ def test_a_bind_reads_the_claims_that_the_scheduler_has_just_allocated(device: s
     assert bound or "MOOR-136" in refusal
 
 
+def test_the_first_bind_to_a_node_reads_the_claims_of_the_pods_that_are_bound_there() -> None:
+    cluster = Cluster(busy=0)
+    # The watch of pods has shown what another replica has bound, and that of claims has not.
+    cluster.bound(asking("6", "gpu-claim", uid="first"))
+    cluster.server.claims["gpu-claim"] = json.dumps(claim(given="g1", pod="first")).encode()
+    cluster.server.pod = json.dumps(asking("8")).encode()
+    assert "MOOR-1" in bind(cluster.extender, "asked", NODE)
+
+
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
@@ -241,8 +248,8 @@ def test_what_the_filter_cannot_foresee_is_named_once_and_refuses_no_node(reques
     cluster, asked = Cluster(), claim()
     asked["spec"]["devices"]["requests"] = [{"name": "r", **request_}]
     cluster.put(asked)
-    for _ in range(2):
-        assert not cluster.refusal(1)
+    assert not (cluster.refusal(1))
+    assert not (cluster.refusal(1))
     assert len(cluster.said) == bool(words)
     assert all(words in one and "(MOOR-627)" in one for one in cluster.said)
 

@@ -65,7 +65,7 @@ class APIServer:
         self.watches: list[Watch] = []
         self.away_until = 0.0
         self.lags: dict[str, float] = {}
-        """Until when watches of a program show nothing, by its name."""
+        """Until when watches show nothing, by the name of a program, or by that and a path."""
         self.has_topologies = faults.numbers("server").random() < 0.5
 
     # What others do with objects.
@@ -232,7 +232,8 @@ class Watch(httpx2.SyncByteStream):
         numbers, bookmark = faults.numbers("watches"), world.now + _BOOKMARKS
         while True:
             world.wait(lambda: self.end.is_closed or len(history) > self._place, min(bookmark, self._until) - world.now)
-            self._rests(max(self._server.lags.get(self.end.program.name, 0.0) - world.now, 0.0))
+            name, lags = self.end.program.name, self._server.lags
+            self._rests(max(lags.get(name, 0.0) - world.now, lags.get(f"{name} {self._path}", 0.0) - world.now, 0.0))
             if faults.hit("watch stale"):
                 self._rests(numbers.choice([0.3, 2.0, 15.0, 60.0]))
             if faults.hit("watch silent"):

@@ -161,7 +161,7 @@ class Claims:
             self.server.delete(CLAIMS, claim.name)
 
     def _prepare(self, claim: Claim) -> bool:
-        boots = self.node.boots
+        boots, agent = self.node.boots, self.node.program
         answer = self._ask("NodePrepareResources", claim, messages.NodePrepareResourcesResponseMessage)
         if answer is None or answer.error or boots != self.node.boots:
             claim.said = claim.said if answer is None else answer.error
@@ -171,7 +171,8 @@ class Claims:
             self.wrong.append(f"{claim.name} is said to be prepared, and its file is {found}")
         else:
             claim.given, claim.said = cpus_of(found.given), ""
-            self.wrong += self._disturbed(claim)
+            # Another agent may not have what this one could not write.
+            self.wrong += self._disturbed(claim) if agent is self.node.program else ()
         return True
 
     def _disturbed(self, claim: Claim) -> Iterator[str]:

@@ -120,6 +120,11 @@ class DeviceLife(ClusterLife):
         for machine in self.nodes:
             machine.release(name)
 
+    def lag_claims(self, numbers: random.Random) -> None:
+        """Let extenders' watches of claims alone show nothing for a while."""
+        for one in self.replicas:
+            self.server.lags[f"{one.process.name} {CLAIMS}"] = self.threads.now + numbers.choice([3.0, 30.0, 90.0])
+
     # Laws.
 
     bound_at = 0.0
@@ -180,6 +185,7 @@ class DeviceLife(ClusterLife):
 
 DeviceLife.EVENTS = {
     **ClusterLife.EVENTS,
+    "claims lag": (8, DeviceLife.lag_claims),
     "run pods": (16, DeviceLife.run_pods),
     "run users": (24, DeviceLife.run_users),
     "allocate first": (10, DeviceLife.allocate_first),

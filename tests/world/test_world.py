@@ -62,8 +62,8 @@ FOUND_OF_CLAIMS_WITHIN = {
     "pods of claims are not remembered": 10,
 }
 FOUND_OF_DEVICES_WITHIN = {
-    "bound pods do not count beside their devices": 40,
-    "CPUs are promised away from allocated devices": 3,
+    "bound pods do not count beside their devices": 15,
+    "CPUs are promised away from allocated devices": 6,
     "binds do not read claims": 5,
     "claims in the state are taken for stale": 3,
     "claims of a published state do not count": 5,

@@ -8,7 +8,8 @@ before it is bound again, and after a conflict.
 
 Between filter and bind the scheduler may have bound other pods. What is bound here was admitted by the engine on
 everything that is known at that moment, and counts from that moment on. The scheduler allocates claims just before:
-where they count, the pod and its claims are read from the API server, because watches may not show that yet.
+where they count, the pod and its claims are read from the API server, because watches may not show that yet; those of
+pods that another replica has bound are read with these pods.
 
 Pods at the API server: read, and bound.
 """
@@ -180,7 +181,7 @@ class Binder:
     claims: ClaimView | None = None
     """Of the cluster; None where claims do not count."""
     _read: set[str] = field(default_factory=set)
-    """Nodes whose pods were read since this replica is the one."""
+    """Nodes whose pods were read since this replica is the one, and the claims of these pods."""
 
     def close(self) -> None:
         """Close the connections on which nothing is under way."""
@@ -211,16 +212,21 @@ class Binder:
         if self.election is not None and asked.Node not in self._read:
             # What another replica has bound there; once, while the node is locked.
             self.view.read_pods(lambda: [seen_pod(item, self.shapes) for item in self.server.pods_on(asked.Node)])
-            self._read.add(asked.Node)
         pod = self._pod_to_bind(asked)
         if isinstance(pod, str):
             return f"mooring: {pod}"
         if self.claims is not None:
-            for name in pod.claims:
-                self.claims.put_claim(mapping_of(msgspec.Raw(self.server.read_claim(pod.namespace, name))))
-        verdict = self.verdict(pod, asked.Node)
-        if verdict.reason:
-            return verdict.reason
+            others = () if asked.Node in self._read else self.view.pods_on(asked.Node).values()
+            for namespace, name in {(one.namespace, name): None for one in (*others, pod) for name in one.claims}:
+                try:
+                    claim = self.claims.put_claim(mapping_of(msgspec.Raw(self.server.read_claim(namespace, name))))
+                    self.view.given(claim.pods)
+                except ClusterError as error:
+                    if error.code != _NOT_FOUND or name in pod.claims:
+                        raise
+        self._read.add(asked.Node)
+        if reason := self.verdict(pod, asked.Node).reason:
+            return reason
         if not self._may_bind():
             return _ANOTHER
         if not in_time():
@@ -244,8 +250,7 @@ class Binder:
 
     def _pod_to_bind(self, asked: BindArguments) -> Pod | str:
         """Return a pod that waits; a text says why it does not."""
-        pod = self.view.waiting(asked.PodUID) if self.claims is None else None
-        if pod is not None:
+        if self.claims is None and (pod := self.view.waiting(asked.PodUID)) is not None:
             return pod
         seen = self._read_pod(asked)
         if seen is None:

@@ -16,6 +16,7 @@ known here.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -108,9 +109,8 @@ class ClaimView:
         item = selectors[0] if len(selectors) == 1 else None
         expression = text_at(mapping_at(item, "cel"), "expression") if isinstance(item, dict) else ""
         found = _DRIVER.fullmatch(expression)
-        driver = found[1] if found else ""
         with self._lock:
-            self._drivers[name] = driver
+            self._drivers[name] = found[1] if found else ""
 
     def drop_class(self, name: str) -> None:
         """Forget a class."""
@@ -120,9 +120,8 @@ class ClaimView:
     def given_to(self, pod: Pod) -> Given:
         """Return what the containers of a bound pod have by claims that are reserved for it."""
         with self._lock:
-            known = {name: self._claims.get((pod.namespace, name)) for name in pod.claims}
-        claims = {name: one.claim for name, one in known.items() if one is not None and pod.uid in one.claim.pods}
-        return claimed_devices(pod, claims)
+            own = {name: self._claims.get((pod.namespace, name)) for name in pod.claims}
+        return claimed_devices(pod, {name: one.claim for name, one in own.items() if one and pod.uid in one.claim.pods})
 
     def undecided(self, pod: Pod) -> dict[str, str]:
         """Return why the filter cannot say which devices a pod's claims will get, by claim; each claim once."""
@@ -156,11 +155,9 @@ class ClaimView:
         claims = {name: one.claim for name, one in known.items() if one is not None and one.claim.is_allocated}
         held = _held(claimed_devices(pod, claims), devices)
         asked = _counts(pod, {name: one for name, one in known.items() if one and name not in claims}, drivers)
-        for container, driver, _ in held if asked else ():
+        for (container, driver), count in Counter(one[:2] for one in held if asked).items():
             # What it has of a driver ties it; what else it asks of the same driver is not told apart.
-            asked.setdefault(container, {})[driver] = 0
-        for container, driver, _ in held if asked else ():
-            asked[container][driver] += 1
+            asked.setdefault(container, Counter())[driver] = count
         if not held and not asked:
             return shape
         wanted = {
@@ -210,9 +207,9 @@ def _held(
     return tuple(sorted(held))
 
 
-def _counts(pod: Pod, claims: Mapping[str, KnownClaim], drivers: Mapping[str, str]) -> dict[str, dict[str, int]]:
+def _counts(pod: Pod, claims: Mapping[str, KnownClaim], drivers: Mapping[str, str]) -> dict[str, Counter[str]]:
     """Return how many devices of each driver containers ask for; of a claim that several use, the first one asks."""
-    counts: dict[str, dict[str, int]] = {}
+    counts: dict[str, Counter[str]] = {}
     told: set[tuple[str, str]] = set()
     for container in pod.containers:
         for use in container.claims:
@@ -222,8 +219,7 @@ def _counts(pod: Pod, claims: Mapping[str, KnownClaim], drivers: Mapping[str, st
                 if not driver or use.request not in ("", request) or (use.claim, request) in told:
                     continue
                 told.add((use.claim, request))
-                of_container = counts.setdefault(container.name, {})
-                of_container[driver] = of_container.get(driver, 0) + count
+                counts.setdefault(container.name, Counter())[driver] += count
     return counts
 
 
@@ -254,6 +250,5 @@ def _read(spec: Mapping[str, Any]) -> tuple[dict[str, tuple[str, int]], tuple[st
 def wants_exclusive(pod: Pod) -> bool:
     """Tell whether a kubelet with static CPU manager policy would give the pod CPUs of its own."""
     gates = PodLevelGates(True, True)
-    if pod.is_pod_level and exclusive_cpus_of_pod(pod, gates):
-        return True
-    return any(exclusive_cpus(pod, container, gates) for container in pod.containers)
+    of_pod = pod.is_pod_level and exclusive_cpus_of_pod(pod, gates)
+    return bool(of_pod) or any(exclusive_cpus(pod, container, gates) for container in pod.containers)
