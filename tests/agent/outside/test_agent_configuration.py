@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from tests.agent.outside.nodes import STATIC, busy, pod, snapshot_of, started
 from tests.service.recorded_log import RecordedLog
+from tests.values import cases
 
 from mooring.agent.metrics import AgentMetrics
 from mooring.agent.reactor.response import EventOutcome, Refused
@@ -126,51 +127,7 @@ def test_what_is_not_said_has_its_default() -> None:
     assert agent_options(dict.fromkeys(FIELDS), source="agent.yaml") == AgentOptions()
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "says"),
-    [
-        ("stateDirr", "/x", "stateDirr: is not known; did you mean stateDir?"),
-        ("apiVersion", "mooring/v9", "apiVersion: 'mooring/v9' is not supported; write mooring/v1alpha1"),
-        ("stateDir", "state", "stateDir: 'state' is not an absolute path; begin it with /"),
-        ("stateDir", "", "stateDir: must not be empty"),
-        ("nriSocket", "/" + "s" * 107, "nriSocket: longer than the 107 bytes that a socket's path can have"),
-        *(
-            ("stateDir", path, f"stateDir: '{path}' is a folder of the system; name a folder of the agent's own")
-            for path in ("/", "//", "/var/lib/", "/var/lib/../../etc", "/proc/self/cwd", "/usr/local/mooring", "/dev/x")
-        ),
-        ("pluginIndex", "7", "pluginIndex: '7' is not an index; write two digits, such as \"50\""),
-        ("pluginIndex", 50, "pluginIndex: must be a string, not a number; put it in quotes"),
-        ("onRejection", "evicts", "onRejection: 'evicts' is not known; did you mean evict?"),
-        ("onRejection", "x", "onRejection: 'x' is not known; known are hold, evict"),
-        (
-            "optOutAnnotation",
-            "example.org/out",
-            "'example.org/out' is not an annotation of the agent; write one that begins",
-        ),
-        ("optOutAnnotation", "mooring/opt out", "'mooring/opt out' is not an annotation of the agent"),
-        (
-            "kubeletVersion",
-            "1.30",
-            "kubeletVersion: kubelet 1.30 is older than all known releases; known are 1.31 to 1.38",
-        ),
-        ("kubeletVersion", "1.99", "kubeletVersion: kubelet 1.99 is newer than all known releases; write v1.37.2"),
-        ("nodeName", "../x", "nodeName: '../x' is not a node name; write it as kubectl get nodes does"),
-        ("nodeName", "Node-7", "nodeName: 'Node-7' is not a node name"),
-        ("statusSocket", "/var/run/nri/nri.sock", "statusSocket: is the path of nriSocket already; give each its own"),
-        ("failClosed", "yes", "failClosed: must be true or false, not a string"),
-        ("irqAffinity", "dry", "irqAffinity: 'dry' is not known; did you mean dry-run?"),
-        ("irqAffinity", 1, "irqAffinity: must be a string, not a number; put it in quotes"),
-        ("replyBudget", "0s", "replyBudget: must be between 10ms and 1m"),
-        ("replyBudget", "", "replyBudget: '' is not a duration; write one such as 10s or 100ms"),
-        ("metricsAddress", "9477", "metricsAddress: '9477' is not an address; write host:port, such as 127.0.0.1:9477"),
-        (
-            "metricsAddress",
-            "::1:80",
-            "metricsAddress: '::1:80' is not an address; write host:port, such as 127.0.0.1:9477",
-        ),
-        ("metricsAddress", "a:70000", "metricsAddress: 'a:70000' is not an address; write host:port"),
-    ],
-)
+@pytest.mark.parametrize(("field", "value", "says"), cases(__file__, "agent-mistakes.yaml", "field", "value", "says"))
 def test_a_mistake_is_reported_in_one_line(field: str, value: object, says: str, tmp_path: Path) -> None:
     assert says in complaint(tmp_path, json.dumps({"kind": "AgentConfiguration", field: value}))
 
