@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mooring.engine.core.errors import InputError
-from mooring.engine.plugins import CPURequest, CPUSet, PodView, Room, Withheld, hookimpl
+from mooring.engine.plugins import CPURequest, CPUSet, Room, Withheld, hookimpl
 
 PODS = "---\n".join(
     f"{{apiVersion: v1, kind: Pod, metadata: {{name: pod-{cpus}}}, spec: {{containers: [{{name: c, "
@@ -41,8 +41,7 @@ class Speaking:
             raise type(text, (Exception,), {})(text)
 
     @hookimpl
-    def sort_pods(self, pods: tuple[PodView, ...]) -> None:
-        del pods
+    def sort_pods(self) -> None:
         self._raise("sort_pods")
 
     @hookimpl
@@ -56,12 +55,10 @@ class Speaking:
         return Room(withheld, self.says["room"]) if request.need == 4 and "room" in self.says else None
 
     @hookimpl
-    def pre_score(self, request: CPURequest) -> None:
-        del request
+    def pre_score(self) -> None:
         self._raise("pre_score")
 
     @hookimpl
-    def select_cpus(self, request: CPURequest) -> object:
-        del request
+    def select_cpus(self) -> object:
         text = self.says.get("select_cpus")
         return type(text, (), {})() if text else None
