@@ -20,7 +20,7 @@ help:
 	@echo "make test-laws     run the property tests with all their examples"
 	@echo "make test-long     run the tests that start programs, wait for them, or take long"
 	@echo "make fuzz          run the property tests with other seeds for MINUTES (5), from SEED on; say how to repeat a failure"
-	@echo "make world         live LIVES (200) lives of the whole agent, or WORLD=cluster, claims or wire, in virtual time, from SEED (1) on, with faults at every call"
+	@echo "make world         live LIVES (200) lives of the whole agent, or WORLD=cluster, claims, devices or wire, in virtual time, from SEED (1) on, with faults at every call"
 	@echo "make fuzz-inputs   feed every reader of outside bytes with RUNS (100000) inputs that coverage guides (atheris: CPython 3.11 to 3.13 on glibc)"
 	@echo "make sweep         put escapes, markup and shell code into every field of every input, for every verb and output (hours)"
 	@echo "make test-browser  run the tests of the HTML report in headless Chromium"

@@ -1,10 +1,13 @@
-"""What is wrapped and has to come out: values that may be missing and are not, refusals, tables, our own archives."""
+"""What is wrapped and has to come out: values that may be missing and are not, refusals, tables, archives, scripts."""
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar
 
 import pytest
@@ -12,6 +15,7 @@ import yaml
 
 from mooring.engine.core.errors import InputError
 
+SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
 Value = TypeVar("Value")
 
 
@@ -39,3 +43,17 @@ def unpack(archive: Path, folder: Path) -> None:
     with tarfile.open(archive) as packed:
         packed.extraction_filter = getattr(tarfile, "tar_filter", None)
         packed.extractall(folder)  # noqa: S202 - archives of our own
+
+
+def script(name: str) -> ModuleType:
+    """Import a script by its path: scripts are no package."""
+    loaded = sys.modules.get(name)
+    if loaded is not None:
+        return loaded
+    spec = importlib.util.spec_from_file_location(name, SCRIPTS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module

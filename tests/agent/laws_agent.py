@@ -8,7 +8,7 @@ from tests.agent.simulated_agent import SimulatedAgent
 from tests.agent.simulated_runtime import Process, Runtime, Stage
 
 from mooring.agent.reactor.desired import DesiredSettings, node_set_of, nodes_of, set_of
-from mooring.agent.state import AgentState
+from mooring.agent.state import AgentState, claimed_cpus
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.pod import Container, ContainerKind
@@ -17,12 +17,15 @@ from mooring.engine.node.providers import Isolation, cpu_isolation
 
 def overlaps(runtime: Runtime, state: AgentState, all_cpus: int) -> Iterator[str]:
     """Yield every pair of running programs of which one has exclusive CPUs that the other may use too."""
-    running = [made for made in runtime.processes.values() if made.runs]
+    running, claimed = [made for made in runtime.processes.values() if made.runs], claimed_cpus(state)
     for number, one in enumerate(running):
         for other in running[number + 1 :]:
             common = _cpus(one, all_cpus) & _cpus(other, all_cpus)
             if _meets(runtime, state, one) and _meets(runtime, state, other):
                 common &= ~state.kubelet.node.cpu.default
+            # Containers that name one claim share its CPUs.
+            both = [claimed.get((_uid(runtime, made), made.name), 0) for made in (one, other)]
+            common &= ~(both[0] & both[1])
             if common and not _may_share(runtime, state, one, other):
                 yield f"{_name(runtime, one)} and {_name(runtime, other)} both may use CPUs {list_text(common)}"
 
@@ -36,7 +39,7 @@ def differences(runtime: Runtime, agent: SimulatedAgent, online: int = -1) -> It
         online: CPUs that are; of a group only these are in effect.
     """
     state = agent.state
-    wanted = DesiredSettings.by(state.kubelet)
+    wanted = DesiredSettings.now(state)
     for made in runtime.processes.values():
         if made.stage not in (Stage.CREATED, Stage.RUNNING):
             continue
@@ -68,7 +71,7 @@ def _meets(runtime: Runtime, state: AgentState, made: Process) -> bool:
 def _may_share(runtime: Runtime, state: AgentState, one: Process, other: Process) -> bool:
     """Tell whether two containers may use the same CPUs."""
     mine, theirs = _uid(runtime, one), _uid(runtime, other)
-    wanted = DesiredSettings.by(state.kubelet)
+    wanted = DesiredSettings.now(state)
     if any(not wanted.of(uid, made.name).cpus for uid, made in ((mine, one), (theirs, other))):
         # Reported: it runs although there is no CPU for it.
         return True

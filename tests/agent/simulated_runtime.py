@@ -67,6 +67,8 @@ class Process:
     stage: Stage = Stage.MAKING
     pid: int = 0
     cgroup: LinuxResources = field(default_factory=LinuxResources)
+    claims: tuple[str, ...] = ()
+    """Variables that the devices of its claims set."""
 
     @property
     def runs(self) -> bool:
@@ -82,6 +84,7 @@ class Process:
             self.pid,
             resources=self.record,
             cgroups_path=f"/pods/{self.id}",
+            claims=self.claims,
         )
 
 
@@ -162,8 +165,8 @@ class Runtime:
                 self.started(made)
         return made
 
-    def create(self, sandbox: str, name: str, asked: LinuxResources) -> str | None:
-        made = Process(f"container-{self._number()}", sandbox, name, asked)
+    def create(self, sandbox: str, name: str, asked: LinuxResources, claims: tuple[str, ...] = ()) -> str | None:
+        made = Process(f"container-{self._number()}", sandbox, name, asked, claims=claims)
         updates: Sequence[ContainerUpdate] = ()
         if self.plugin is not None:
             try:

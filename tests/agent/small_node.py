@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from tests.node.nodes import machine
+
 from mooring.agent.effects import AgentReport, ClusterEvent, Occasion, ReportKind, WriteCPUSet
 from mooring.agent.journal import JournalWriter, read_journal
 from mooring.agent.nri.types import (
@@ -33,26 +35,12 @@ from mooring.engine.core.config import (
     ReservedMemory,
 )
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode
 from mooring.engine.core.moment import SECOND, Moment
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.engine.core.quantity import Quantity
 
 GIB = 2**30
-INFO = MachineInfo(
-    8,
-    1,
-    8 * GIB,
-    tuple(
-        NUMANode(
-            node,
-            4 * GIB,
-            cores=tuple(Core(core, (core,), 0) for core in range(4 * node, 4 * node + 4)),
-            distances=(10, 20) if node == 0 else (20, 10),
-        )
-        for node in (0, 1)
-    ),
-)
+INFO = machine(2, 4, threads=1, sockets=1, memory=4 * GIB)
 CONFIG = KubeletConfig(
     cpu_manager_policy="static",
     memory_manager_policy="Static",

@@ -19,6 +19,7 @@ from tests.agent.simulated_agent import Disk, SimulatedAgent, World
 from tests.agent.simulated_runtime import KilledError, Process, Runtime, Stage
 from tests.agent.small_node import CONFIG, DELAYING, EXTENDED, GIB, INFO, RESIZING, START, guaranteed, shared, sizes
 from tests.laws.strategies_whole_node import configurations, hardware, pods
+from tests.node.nodes import machine
 from tests.values import not_none
 
 from mooring.agent.nri.types import LinuxResources
@@ -28,7 +29,6 @@ from mooring.agent.state import AgentState, Options
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import CPU_HOTPLUG, MIXED_CPUS, AssignedScope, MooringConfig
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode
 from mooring.engine.core.moment import SECOND, Moment
 from mooring.engine.core.pod import Container, ContainerKind, Pod
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
@@ -478,20 +478,7 @@ TestMixedLives.settings = settings(deadline=None, max_examples=30, stateful_step
 # first it never loses; and when nothing happens any more everything is as it was asked for.
 
 
-WIDE = MachineInfo(
-    12,
-    1,
-    16 * GIB,
-    tuple(
-        NUMANode(
-            node,
-            8 * GIB,
-            cores=tuple(Core(core, (core,), 0) for core in range(6 * node, 6 * node + 6)),
-            distances=(10, 20) if node == 0 else (20, 10),
-        )
-        for node in (0, 1)
-    ),
-)
+WIDE = machine(2, 6, threads=1, sockets=1, memory=8 * GIB)
 ALL = CPUMask((1 << 12) - 1)
 GRACE = st.sampled_from([None, None, 0, 2, 8])
 DIES = st.sampled_from([None, None, None, None, 0, 1, 2, 3])

@@ -241,6 +241,16 @@ def test_this_computer_can_be_collected(archive: Path) -> None:
     assert without_memory(packed) == without_memory(mooring("topology", "-o", "json").document)
 
 
+@pytest.mark.parametrize("name", ["(none)", "edge-7.", "$(reboot)", "x" * 300])
+def test_a_computer_with_a_name_that_no_node_can_have_is_packed_without(root: Path, archive: Path, name: str) -> None:
+    (root / "etc/hostname").write_text(name, encoding="utf-8")
+    collected(root, archive)
+    assert mooring("show", "--node", archive, code=0).out.startswith("node")
+    to = archive.with_name("other.tar.gz")
+    refused = mooring("collect", "--root", root, "--no-kubectl", "--to", to, "--node-name", name, code=2)
+    assert refused.complaint == f"mooring: --node-name: {name!r:.60} is no name that a node can have"
+
+
 @pytest.mark.parametrize("version", ["banana", "2.0", "1.x"])
 def test_what_is_no_version_is_not_packed(root: Path, tmp_path: Path, version: str) -> None:
     to = tmp_path / "node.tar.gz"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.cli.command import EXAMPLES, NODE, Answered, mooring
 from tests.cli.given import given, pod
+from tests.cli.test_cli_admission import KUBELET
 
 from mooring.engine.core.cpuset import CPUSet
 from mooring.inputs.archive.reader import KUBELET_CONFIG
@@ -189,13 +190,6 @@ def test_caches_that_the_kubelet_merges_are_warnings(tmp_path: Path, options: st
 
 
 MACHINE_PASTED = ("--machine", "sockets=2 cores=16 threads=2 memory=64Gi")
-KUBELET = """\
-apiVersion: kubelet.config.k8s.io/v1beta1
-kind: KubeletConfiguration
-cpuManagerPolicy: static
-topologyManagerPolicy: single-numa-node
-reservedSystemCPUs: "0"
-"""
 POD_PASTED = """\
 apiVersion: v1
 kind: Pod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -389,6 +390,29 @@ def test_an_agent_that_lost_its_state_is_told_every_claim_with_its_cpus(place: C
             kubelet.reconcile()  # slices cannot be written, and claims are told before
         assert place.claims() == {"b": "5-6"}
         assert place.pods() == {"b": ["p"]}
+
+
+def test_a_claim_that_cannot_be_given_again_stops_no_other_and_gets_what_a_deleted_one_still_has(
+    place: ClaimNode,
+) -> None:
+    # An agent that could not write its state and starts again may have an older one.
+    state, older = place.node.folder / "state", place.node.folder / "older"
+    for name, device, count in (("a", "numa1", 3), ("b", "numa1", 3), ("c", "numa0", 1)):
+        place.objects.add(name, result(device, count))
+    with place.driver() as kubelet:
+        kubelet.prepare("a")
+        shutil.copytree(state, older)
+        assert kubelet.unprepare("a") == kubelet.prepare("b").error == kubelet.prepare("c").error == ""
+        place.node.agents.pop().close()
+        shutil.rmtree(state)
+        older.rename(state)
+        place.runtime = agent_on(place.node)
+        with pytest.raises(ClaimsError, match="InsufficientCPUs"):
+            kubelet.reconcile()
+        assert place.claims() == {"a": "4-6", "c": "1"}
+        del place.objects.known["default", "a"]
+        kubelet.reconcile()
+        assert place.claims() == {"b": "4-6", "c": "1"}
 
 
 def test_claims_are_not_given_before_the_runtime_has_told_what_runs(place: ClaimNode) -> None:

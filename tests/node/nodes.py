@@ -17,17 +17,19 @@ def machine(
     *,
     threads: int = 2,
     sockets: int | None = None,
+    memory: int = 8 * GIB,
     distances: bool = True,
     ids: tuple[int, ...] = (),
     hugepages: tuple[HugePages, ...] = (),
 ) -> MachineInfo:
-    """Return NUMA nodes of ``cores`` cores and 8 GiB; sibling threads are far apart, one socket a node by default.
+    """Return NUMA nodes of ``cores`` cores; sibling threads are far apart, one socket a node by default.
 
     Args:
         nodes: how many NUMA nodes.
         cores: of each node.
         threads: of each core.
         sockets: how many sockets the nodes lie on.
+        memory: of each node.
         distances: whether there is a distance table.
         ids: of the nodes; 0 to n-1 by default.
         hugepages: pools of the whole machine.
@@ -38,12 +40,12 @@ def machine(
     return MachineInfo(
         num_cores=total * threads,
         num_sockets=sockets,
-        memory_capacity=8 * GIB * nodes,
+        memory_capacity=memory * nodes,
         hugepages=hugepages,
         topology=tuple(
             NUMANode(
                 node_id=name,
-                memory=8 * GIB,
+                memory=memory,
                 cores=tuple(
                     Core(core, tuple(core + thread * total for thread in range(threads)), position * sockets // nodes)
                     for core in range(position * cores, (position + 1) * cores)

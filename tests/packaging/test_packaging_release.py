@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.packaging.conftest import ROOT, release_script
+from tests.packaging.conftest import ROOT
+from tests.values import script
 
 from mooring import __version__
 
@@ -43,7 +44,7 @@ OF_THE_RUNNER = ("sudo apt-get ", 'echo "$GH_TOKEN" | skopeo login ', "gh releas
 
 @pytest.fixture(scope="module")
 def notes() -> ModuleType:
-    return release_script("notes")
+    return script("release/notes")
 
 
 @pytest.fixture(scope="module")

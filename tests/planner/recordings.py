@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 from msgspec.json import Decoder, decode
 
+from mooring.answers.base.agreement import replay_file
 from mooring.answers.base.trace import load_machines
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.inputs.pods.scenario import Scenario, scenario
@@ -103,3 +104,12 @@ def needs_cpu_manager_only(content: Mapping[str, Any]) -> bool:
         or (config.get("featureGates") or {}).get("PodLevelResourceManagers")
         for config in configs
     )
+
+
+def check_decisions(chosen: Sequence[str], machines: Sequence[Path], file: Path) -> None:
+    """Replay lines of recordings by way of a file: each is understood, and its decision is the recorded one."""
+    file.write_text("".join(chosen), encoding="utf-8")
+    outcomes = list(replay_file(file, machines, compare=True))
+    assert [outcome.id for outcome in outcomes] == [named(line).id for line in chosen]
+    assert [outcome.id for outcome in outcomes if outcome.standing in ("unsupported", "unknown")] == []
+    assert {outcome.id: outcome.differences for outcome in outcomes if outcome.differences} == {}

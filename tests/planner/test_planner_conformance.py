@@ -11,7 +11,16 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.planner.recordings import CORPORA, MACHINES, PARTS, lines, named, needs_cpu_manager_only, recorded, share
+from tests.planner.recordings import (
+    CORPORA,
+    MACHINES,
+    PARTS,
+    check_decisions,
+    lines,
+    needs_cpu_manager_only,
+    recorded,
+    share,
+)
 
 from mooring.answers.base.agreement import differences, replay_file
 from mooring.answers.base.scenario import replay_scenario
@@ -38,13 +47,7 @@ def test_each_file_has_its_number_of_lines_and_each_line_an_answer(name: str) ->
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("name", RECORDED)
 def test_decisions_equal_the_kubelets(name: str, part: int, tmp_path: Path) -> None:
-    chosen = share(name)[part :: len(PARTS)]
-    file = tmp_path / "part.jsonl"
-    file.write_text("".join(chosen), encoding="utf-8")
-    outcomes = list(replay_file(file, MACHINES, compare=True))
-    assert [outcome.id for outcome in outcomes] == [named(line).id for line in chosen]
-    assert [outcome.id for outcome in outcomes if outcome.standing in ("unsupported", "unknown")] == []
-    assert {outcome.id: outcome.differences for outcome in outcomes if outcome.differences} == {}
+    check_decisions(share(name)[part :: len(PARTS)], MACHINES, tmp_path / "part.jsonl")
 
 
 def test_a_compressed_file_finds_the_machines_beside_it() -> None:

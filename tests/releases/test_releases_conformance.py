@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.planner.recordings import CORPORA, PARTS, lines, named, share
+from tests.planner.recordings import CORPORA, PARTS, check_decisions, lines, named, share
 from tests.releases.flipped import departures, files_of, flipped, recorded
 
 from mooring import KUBELET_VERSION
-from mooring.answers.base.agreement import replay_file
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.release import NEWEST, Release, ReleaseRules
 from mooring.engine.releases.catalog import RELEASES, TAGS, release_of
@@ -40,13 +39,7 @@ def test_each_line_names_the_release_of_its_folder(name: str) -> None:
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("name", FILES)
 def test_decisions_equal_those_of_the_release(name: str, part: int, tmp_path: Path) -> None:
-    chosen = share(name)[part :: len(PARTS)]
-    file = tmp_path / "part.jsonl"
-    file.write_text("".join(chosen), encoding="utf-8")
-    outcomes = list(replay_file(file, MACHINES, compare=True))
-    assert [outcome.id for outcome in outcomes] == [named(line).id for line in chosen]
-    assert [outcome.id for outcome in outcomes if outcome.standing in ("unsupported", "unknown")] == []
-    assert {outcome.id: outcome.differences for outcome in outcomes if outcome.differences} == {}
+    check_decisions(share(name)[part :: len(PARTS)], MACHINES, tmp_path / "part.jsonl")
 
 
 FROM_THE_TEXT: dict[str, str] = yaml.safe_load(

@@ -20,7 +20,7 @@ from tests.world.smallest import command, place, smallest
 
 def main() -> int:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--world", choices=("node", "wire", "cluster", "claims"), default="node")
+    parser.add_argument("--world", choices=("node", "wire", "cluster", "claims", "devices"), default="node")
     parser.add_argument("--lives", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--steps", type=int, default=0)
@@ -44,9 +44,9 @@ def main() -> int:
 
 
 def _lived(asked: argparse.Namespace, root: Path) -> int:
-    from tests.world import claims_lives, cluster, cluster_lives, defects, lives  # noqa: PLC0415 - Mooring is imported behind the seams
+    from tests.world import claims_lives, cluster, cluster_lives, defects, devices_lives, lives  # noqa: PLC0415 - Mooring is imported behind the seams
 
-    if asked.world == "cluster":
+    if asked.world in ("cluster", "devices"):
         cluster.shorten()
     if asked.defect:
         defects.put_back(asked.defect)
@@ -57,6 +57,7 @@ def _lived(asked: argparse.Namespace, root: Path) -> int:
             "wire": lives.WireLife,
             "cluster": cluster_lives.ClusterLife,
             "claims": claims_lives.ClaimsLife,
+            "devices": devices_lives.DeviceLife,
         }
         return kinds[asked.world](root, seed, steps, left_out).run()
 

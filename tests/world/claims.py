@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,12 @@ from typing import Any
 from tests.world.apiserver import APIServer
 from tests.world.calls import Client, Server, served
 from tests.world.cluster import Process, connector
+from tests.world.kernel import ALL
 from tests.world.node import Node, WorldLog
 
 from mooring.agent import startup
+from mooring.agent.nri.types import CLAIM_VARIABLE, LinuxResources
+from mooring.agent.state import HAS_CGROUP
 from mooring.cluster.dra import command, objects
 from mooring.cluster.dra import plugin as driver_plugin
 from mooring.cluster.dra.cdi import CDISpecs, PreparedClaim, cpus_of
@@ -21,9 +24,10 @@ from mooring.cluster.dra.devices import CAPACITY, Grouping, SlicePublisher
 from mooring.cluster.dra.driver import Driver, Reconciler
 from mooring.cluster.dra.objects import GROUP, ClaimObjects, ClaimsClient
 from mooring.cluster.dra.plugin import DeviceHealth, DriverMetrics, Health, Plugin
+from mooring.engine.core.bits import list_text
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import MooringError
-from mooring.engine.extensions.owners import claims_of
+from mooring.engine.extensions.owners import HeldClaim, claims_of
 from mooring.service import messages
 from mooring.service.grpc_client import CallError
 
@@ -61,6 +65,11 @@ class Claim:
     """Whether the driver has said that it has unprepared it."""
 
     @property
+    def pod(self) -> str:
+        """The uid of its pod."""
+        return f"p-{self.uid}"
+
+    @property
     def message(self) -> messages.ClaimMessage:
         return messages.ClaimMessage(namespace="default", uid=self.uid, name=self.name)
 
@@ -74,6 +83,10 @@ class Claims:
     specs: CDISpecs = field(init=False)
     process: Process = field(init=False)
     claims: dict[str, Claim] = field(default_factory=dict)
+    named: dict[str, Claim] = field(default_factory=dict)
+    """What containers of a sandbox name, by its id."""
+    written: set[str] = field(default_factory=set)
+    """Containers whose control groups others have written, too."""
     wrong: list[str] = field(default_factory=list)
     has_lost: bool = False
     """Whether power or the agent's state were lost: what the claims had may be another's since."""
@@ -119,7 +132,7 @@ class Claims:
                 if used[name] + claim.count <= room:
                     stored = self.server.objects[CLAIMS][claim.name]
                     allocation = {"devices": {"results": [_result(name, claim)]}}
-                    status = {"allocation": allocation, "reservedFor": [{"resource": "pods", "uid": f"p-{claim.uid}"}]}
+                    status = {"allocation": allocation, "reservedFor": [{"resource": "pods", "uid": claim.pod}]}
                     self.server.put(CLAIMS, {**stored, "status": status})
                     return True
         return False
@@ -158,7 +171,22 @@ class Claims:
             self.wrong.append(f"{claim.name} is said to be prepared, and its file is {found}")
         else:
             claim.given, claim.said = cpus_of(found.given), ""
+            self.wrong += self._disturbed(claim)
         return True
+
+    def _disturbed(self, claim: Claim) -> Iterator[str]:
+        """Yield others on the CPUs of a claim of which the kubelet is told just now, where no write went wrong."""
+        agent, cpus = self.node.agent, CPUSet.parse(claim.given).mask
+        if agent is None or any(one.startswith("cgroup") for one in self.node.faults.happened):
+            return
+        for one in self.node.running():
+            has = CPUSet.parse(one.cgroup.cpus).mask if one.cgroup.cpus else ALL
+            mine = self.named.get(one.sandbox) is claim and self.node.runtime.sandboxes[one.sandbox].uid == claim.pod
+            # A runtime that started again has not told which of those that it was making run.
+            known = agent.holder.state.containers.get(one.id)
+            is_told = known is not None and known.phase in HAS_CGROUP and one.id not in self.written
+            if has & cpus and is_told and not mine:
+                yield f"{one.id} still runs on {one.cgroup.cpus} when {claim.name} is said to have {claim.given}"
 
     def _ask(self, method: str, claim: Claim, response: Any) -> Any:
         """Return what the driver answers about a claim; None where it does not."""
@@ -173,6 +201,41 @@ class Claims:
         """Tell whether the driver has nothing of a claim, and does nothing: a kubelet may know nothing of it either."""
         is_busy = any(one.name.startswith("call") for one in self.process.program.alive)
         return not claim.given and not is_busy and not self.specs.path(claim.uid).exists()
+
+    # The runtime.
+
+    def create(self, sandbox: str, name: str, asked: LinuxResources) -> str | None:
+        """Have a container made that names a claim, whatever has become of that; perhaps it is another pod's."""
+        node, claim, file = self.node, self.named[sandbox], self.specs.read(self.named[sandbox].uid)
+        uid, count, was_over = node.runtime.sandboxes[sandbox].uid, len(node.runtime.refusals), claim.is_over
+        # Without the file of its devices there is what a pod's author has written.
+        written = (f"{CLAIM_VARIABLE}{claim.uid.upper().replace('-', '_')}_0",)
+        before = self._had(claim, uid)
+        made = node.runtime.create(sandbox, name, asked, tuple(one.variable for one in file.given) if file else written)
+        after = self._had(claim, uid)
+        if made in node.promised and (uid != claim.pod or (was_over and not before | after)):
+            self.wrong.append(f"{uid}/{name} was created with {claim.name}, which it has not")
+        if made in node.promised and (before or after):
+            own = self._own(uid, name)
+            if node.promised[made] not in {list_text(own | one) for one in (before, after) if one}:
+                self.wrong.append(f"{uid}/{name} was given {node.promised[made]} and not {claim.name}")
+        said = node.runtime.refusals[count:]
+        if before and before == after and any(one.startswith("Claim") for one in said):
+            self.wrong.append(f"{uid}/{name} was refused, and has {claim.name}: {said}")
+        return made
+
+    def _had(self, claim: Claim, uid: str) -> int:
+        """Return the CPUs that a pod may use of a claim by now, as a mask."""
+        if self.node.agent is None:
+            return 0
+        state = self.node.agent.holder.state
+        held = claims_of(state.kubelet.node.cpu).get(claim.uid)
+        return held.cpus if held is not None and uid in state.claim_users.get(claim.uid, ()) else 0
+
+    def _own(self, uid: str, name: str) -> int:
+        """Return the CPUs that a container has without claims."""
+        agent = self.node.agent
+        return 0 if agent is None else agent.holder.state.kubelet.node.cpu.assignments.get(uid, {}).get(name, 0)
 
     def lose_power(self) -> None:
         """Files of claims are in memory; the kubelet has all prepared again."""
@@ -196,23 +259,39 @@ class Claims:
                 if has != one.given:
                     yield f"{one.name} was given {one.given} and has {has}"
 
-    def problems(self) -> Iterator[str]:
+    def problems(self, *, may_move: bool) -> Iterator[str]:
         """Yield what is not as decided once everything has come to rest."""
         assert self.node.agent is not None
         held = claims_of(self.node.agent.holder.state.kubelet.node.cpu)
         files = {one.uid: one for one in self.specs.all()}
         for one in self.claims.values():
-            if one.is_wanted and one.given:
+            # What was not written may be a running pod's since; then that is said.
+            is_named = any(f"{one.name}: InsufficientCPUs" in line for line in self.node.log.lines)
+            if one.is_wanted and one.given and not (may_move and one.uid not in held and is_named):
                 yield from _unkept(one, held.get(one.uid), files.get(one.uid))
             if one.is_wanted and not one.given and one.said and "InsufficientCPUs" not in one.said:
                 yield f"{one.name} is not prepared: {one.said}"
             if not one.is_wanted and not one.is_over:
                 yield f"{one.name} is not unprepared"
+        yield from self._misplaced(held)
         over = [one for one in self.claims.values() if one.is_over]
         yield from (f"{one.name} is over and has {held[one.uid]}" for one in over if one.uid in held)
-        known = {path.name for uid in held for path in (self.specs.path(uid), self.specs.files(uid))}
+        kept = held.keys() | {one.uid for one in self.claims.values() if one.is_wanted and one.given}
+        known = {path.name for uid in kept for path in (self.specs.path(uid), self.specs.files(uid))}
         if left := sorted({one.name for one in self.folder.iterdir()} - known):
             yield f"left of claims: {left}"
+
+    def _misplaced(self, held: Mapping[str, HeldClaim]) -> Iterator[str]:
+        """Yield containers that run beside their claims, or on those of others."""
+        for one in self.node.running():
+            uid = self.node.runtime.sandboxes[one.sandbox].uid
+            claim, has = self.named.get(one.sandbox), CPUSet.parse(one.cgroup.cpus).mask
+            mine = claim.uid if claim is not None and uid == claim.pod else ""
+            if mine in held and list_text(held[mine].cpus | self._own(uid, one.name)) != one.cgroup.cpus:
+                yield f"{uid}/{one.name} runs on {one.cgroup.cpus} and has {list_text(held[mine].cpus)} of {mine}"
+            for other in held.keys() - {mine}:
+                if held[other].cpus & has:
+                    yield f"{uid}/{one.name} runs on {one.cgroup.cpus}, and {other} has {list_text(held[other].cpus)}"
 
 
 def _unkept(claim: Claim, held: Any, file: PreparedClaim | None) -> Iterator[str]:

@@ -14,7 +14,7 @@ from tests.world.claims import CLAIMS, NODE, Claim, Claims
 from tests.world.cluster import node_object
 from tests.world.cluster_lives import has_ended
 from tests.world.laws import DISK
-from tests.world.lives import NodeLife
+from tests.world.lives import NodeLife, sizes
 
 
 class ClaimsLife(NodeLife):
@@ -63,9 +63,35 @@ class ClaimsLife(NodeLife):
         self._rest(numbers)
 
     def end_claim(self, numbers: random.Random) -> None:
+        """Let a pod with a claim end; perhaps one of its containers is stopped only after the claim is unprepared."""
         if wanted := [one for one in self.claims.claims.values() if one.is_wanted]:
-            numbers.choice(wanted).is_wanted = False
+            one, runtime = numbers.choice(wanted), self.node.runtime
+            for sandbox in [known.id for known in runtime.sandboxes.values() if known.uid == one.pod]:
+                if numbers.random() < 0.7:
+                    runtime.end_pod(sandbox)
+            one.is_wanted = False
             self._rest(numbers)
+
+    def run_user(self, numbers: random.Random) -> None:
+        """Run containers that name a claim, whatever has become of that; a few are of a pod for which it is not."""
+        runtime, known = self.node.runtime, [*self.claims.claims.values()]
+        known = [one for one in known if one.is_wanted] * 4 + known[-3:]
+        if not known or len(runtime.sandboxes) >= 6:
+            return
+        claim = numbers.choice(known)
+        self._pods += 1
+        uid = claim.pod if numbers.random() < 0.85 else f"x{self._pods}"
+        if uid in {one.uid for one in runtime.sandboxes.values()}:
+            return
+        sandbox = runtime.run_sandbox(uid, f"pod-{uid}", {})
+        self.claims.named[sandbox] = claim
+        for name in ("main", "c1")[: numbers.choice([1, 1, 2])]:
+            self.run_container(numbers, sandbox, name)
+
+    def create(self, numbers: random.Random, sandbox: str, name: str) -> str | None:
+        if sandbox not in self.claims.named:
+            return super().create(numbers, sandbox, name)
+        return self.claims.create(sandbox, name, sizes(numbers.choice([0, 0, 1])))
 
     def restart_kubelet(self, numbers: random.Random) -> None:
         for one in self.claims.claims.values():
@@ -81,6 +107,10 @@ class ClaimsLife(NodeLife):
     def stop_driver(self, numbers: random.Random) -> None:
         self.claims.process.stop.set()
         self._rest(numbers)
+
+    def write_foreign(self, numbers: random.Random) -> None:
+        self.claims.written.update(one.id for one in self.node.running())
+        super().write_foreign(numbers)
 
     def be_away(self, numbers: random.Random) -> None:
         self.server.away_until = self.threads.now + numbers.choice([0.5, 5.0, 30.0])
@@ -114,15 +144,17 @@ class ClaimsLife(NodeLife):
         failures = [*self.claims.process.program.failures, *self.threads.outside.failures]
         self.hold(not failures, f"a thread of the driver or the world has ended: {failures[:1]!r}")
         if self.node.agent is not None:
-            # An agent that could not write its state may come back with an older one.
-            may_move = self.claims.has_lost or any(one.partition(":")[0] in DISK for one in self.faults.happened)
-            for problem in self.claims.broken(may_move=may_move):
+            for problem in self.claims.broken(may_move=self._may_move()):
                 self.hold(False, problem)
+
+    def _may_move(self) -> bool:
+        """Tell whether an agent may have come back with an older state, as one that could not write it."""
+        return self.claims.has_lost or any(one.partition(":")[0] in DISK for one in self.faults.happened)
 
     def settle(self) -> None:
         self.server.away_until = 0.0
         super().settle()
-        for problem in self.claims.problems():
+        for problem in self.claims.problems(may_move=self._may_move()):
             self.hold(False, problem)
 
     def _rest_quietly(self) -> None:
@@ -140,7 +172,9 @@ class ClaimsLife(NodeLife):
 
 ClaimsLife.EVENTS = {
     **NodeLife.EVENTS,
+    "foreign write": (5, ClaimsLife.write_foreign),
     "claim": (30, ClaimsLife.claim),
+    "run user": (24, ClaimsLife.run_user),
     "end claim": (18, ClaimsLife.end_claim),
     "restart kubelet": (5, ClaimsLife.restart_kubelet),
     "kill driver": (8, ClaimsLife.kill_driver),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpx2
@@ -19,8 +19,9 @@ from mooring.cluster.extender.options import ExtenderOptions
 from mooring.cluster.extender.pods import Shapes, seen_pod
 from mooring.cluster.extender.run import Extender, extender_with
 from mooring.cluster.extender.view import ClusterView
+from mooring.engine.core.config import DEVICE_ALIGNMENT, MooringConfig
 from mooring.engine.core.pod import Pod
-from mooring.engine.kubelet.admit import admit
+from mooring.engine.kubelet.admit import AdmitMode, AdmitResult, admit
 from mooring.engine.kubelet.events import Restart, after_event
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node.resources import total_requests
@@ -37,6 +38,10 @@ KINDS = {
         topology_manager_policy="restricted",
         cpu_manager_policy_options={"full-pcpus-only": "true"},
         reserved_system_cpus="0,8",
+    ),
+    "devices": replace(
+        facts_with("sockets=1 numa=2 cores=8 threads=1 memory=16Gi", topology_manager_policy="single-numa-node"),
+        mooring=MooringConfig(extensions=frozenset({DEVICE_ALIGNMENT})),
     ),
 }
 LOOKS, RARE_LOOKS = 0.5, 2.0
@@ -124,8 +129,8 @@ class Replica:
     way: LeaseWay
     extender: Extender | None = None
     told: list[str] = field(default_factory=list)
-    known: dict[str, int] = field(default_factory=dict)
-    """The version of pods that it had heard of when it was asked to bind a pod, by uid."""
+    known: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """The versions of pods and states that it had heard of when it was asked to bind a pod, by uid."""
     is_open: bool = False
     """Whether its server takes requests."""
     requests: int = 0
@@ -175,10 +180,11 @@ class Replica:
         return extender is not None and not self.process.program.is_dead and not extender.problem()
 
     @property
-    def newest(self) -> int:
-        """The version of the pods that it has heard of."""
+    def newest(self) -> tuple[int, int]:
+        """The versions of the pods and of the states that it has heard of."""
         assert self.extender is not None
-        return int(self.extender.followers[-1]._version or 0)  # noqa: SLF001 - a law depends on what it can know
+        *_, states, pods = self.extender.followers
+        return int(pods._version or 0), int(states._version or 0)  # noqa: SLF001 - a law depends on what it can know
 
 
 def counted(kubelet: Kubelet) -> Kubelet:
@@ -204,6 +210,8 @@ class Machine:
     """Reasons by uid."""
     surprises: list[tuple[int, float]] = field(default_factory=list)
     """Versions and times of ends of pods, and of pods that others bound."""
+    refusals: list[tuple[int, float]] = field(default_factory=list)
+    """Versions and times at which it refused pods: nobody allows for that before it is heard of."""
     at: int = 0
     """How many events it has seen."""
 
@@ -238,11 +246,19 @@ class Machine:
             self.server.delete(PODS, name)
         elif uid not in self.came:
             self.came[uid] = self.threads.now
-            kubelet, found = admit(self.kubelet, seen_pod(json.dumps(pod).encode(), Shapes()).pod)
+            kubelet, found = self.admit(pod)
             self.kubelet = counted(kubelet)
             if not found.admitted:
                 self.refused[uid] = found.decision.reason
-            self._tell(stored, "Running" if found.admitted else "Failed", found.decision.reason)
+            version = self._tell(stored, "Running" if found.admitted else "Failed", found.decision.reason)
+            if not found.admitted:
+                self.refusals.append((version, self.threads.now))
+
+    def admit(self, pod: dict[str, Any], mode: AdmitMode = AdmitMode.ADMISSION) -> tuple[Kubelet, AdmitResult]:
+        return admit(self.kubelet, seen_pod(json.dumps(pod).encode(), Shapes()).pod, mode)
+
+    def would_admit(self, pod: dict[str, Any]) -> bool:
+        return self.admit(pod, AdmitMode.TRIAL)[1].admitted
 
     def restart(self) -> None:
         """Let the kubelet start again on its files, with the pods that run."""
@@ -261,7 +277,8 @@ class Machine:
         self.surprises.append((self._tell(stored, "Succeeded", ""), self.threads.now))
 
     def _tell(self, stored: dict[str, Any], phase: str, reason: str) -> int:
-        return self.server.put(PODS, {**stored, "status": {"phase": phase, "reason": reason}})
+        claims = {name: known for name, known in stored["status"].items() if name == "resourceClaimStatuses"}
+        return self.server.put(PODS, {**stored, "status": {**claims, "phase": phase, "reason": reason}})
 
     def publish(self, process: Process) -> None:
         """Be the publisher's process."""
@@ -312,20 +329,30 @@ class Scheduler:
             return
         is_quiet = self._server.faults.is_quiet
         self._next[name] = self._threads.now + (_BACKOFF if is_quiet else self._numbers.choice(_PAUSES))
-        question = json.dumps({"Pod": pod, "NodeNames": self._nodes}).encode()
-        found = self.ask("/filter", question)
+        nodes = self.nodes_for(pod)
+        found = self.ask("/filter", json.dumps({"Pod": pod, "NodeNames": nodes}).encode()) if nodes else None
         if not found or found["Error"]:
             return
         if not found["NodeNames"]:
-            self._preempt(pod, [*found["FailedNodes"]])
+            self.preempt(pod, [*found["FailedNodes"]])
             return
         scored = self.ask("/prioritize", json.dumps({"Pod": pod, "NodeNames": found["NodeNames"]}).encode())
         best = max(scored or [], key=lambda one: one["Score"], default={"Host": found["NodeNames"][0]})
+        if not self.reserve(pod, best["Host"]):
+            return
         self._busy.add(name)
         body = {"PodName": name, "PodNamespace": "default", "PodUID": pod["metadata"]["uid"], "Node": best["Host"]}
         self._threads.spawn(self._threads.outside, f"bind {name}", lambda: self._bind(name, body))
 
-    def _preempt(self, pod: dict[str, Any], nodes: list[str]) -> None:
+    def nodes_for(self, _pod: dict[str, Any]) -> list[str]:
+        """Return the nodes on which a pod can be as far as others than the extender are concerned."""
+        return self._nodes
+
+    def reserve(self, _pod: dict[str, Any], _node: str) -> bool:
+        """Do what comes between filter and bind; tell whether the pod is to be bound."""
+        return True
+
+    def preempt(self, pod: dict[str, Any], nodes: list[str]) -> None:
         """Let pods of lower priority make room, as the scheduler proposes them and the extender adds to them."""
         lower = {node: [one for one in self._pods.values() if _may_leave(one, node, pod)] for node in nodes}
         asked: dict[str, Any] = {

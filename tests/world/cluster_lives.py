@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -19,8 +18,7 @@ from tests.world.living import Life
 from tests.world.threads import Current
 
 from mooring.cluster.extender.options import ExtenderOptions, UnknownNodes
-from mooring.cluster.extender.pods import Shapes, seen_pod
-from mooring.engine.kubelet.admit import AdmitMode, admit, view_key
+from mooring.engine.kubelet.admit import view_key
 from mooring.published.facts_document import digest_of
 from mooring.published.objects import GROUP, PLURALS, STATE, VERSION, state_of
 from mooring.published.observation import EngineObserver
@@ -44,6 +42,8 @@ class Promise:
     program: object
     known: int
     """The version of the pods that the extender had heard of before it decided."""
+    heard: int
+    """The same of the states."""
 
 
 class ClusterLife(Life):
@@ -51,6 +51,10 @@ class ClusterLife(Life):
 
     STEPS, CALM = 60, 0.05
     RATES: ClassVar = {**apiserver.RATES, **cluster.RATES}
+    MACHINES: ClassVar = ("plain", "aligned", "cores")
+    OPTIONS: ClassVar = ExtenderOptions(assumed_for=_ASSUMED, unknown_nodes=UnknownNodes.DENY)
+    MACHINE: ClassVar = Machine
+    SCHEDULER: ClassVar = Scheduler
 
     def __init__(self, root: Path, seed: int, steps: int = 0, left_out: frozenset[str] = frozenset()) -> None:
         del root
@@ -59,24 +63,23 @@ class ClusterLife(Life):
         self.is_over = False
         self.server = server = APIServer(self.faults, self._bound)
         self.machines = {f"n{number}": self._machine(f"n{number}") for number in range(self.numbers.choice([1, 2, 3]))}
-        options = ExtenderOptions(assumed_for=_ASSUMED, unknown_nodes=UnknownNodes.DENY)
         self.replicas: list[Replica] = []
         for name in ("a", "b"):
             way = LeaseWay(server, lambda code, text: ClusterError(text, code=code))
             replica = Replica(Process(f"extender-{name}", lambda _process: None, self.threads), way)
-            replica.process.main = partial(replica.run, server=server, options=options)
+            replica.process.main = partial(replica.run, server=server, options=self.OPTIONS)
             self.replicas.append(replica)
         self.publishers = [
             Process(f"publisher-{one.name}", one.publish, self.threads) for one in self.machines.values()
         ]
-        self.scheduler = Scheduler(server, self.threads, self.replicas, [*self.machines], self._delete)
+        self.scheduler = self.SCHEDULER(server, self.threads, self.replicas, [*self.machines], self._delete)
         self.promises: dict[str, Promise] = {}
         self.problems: list[str] = []
         self._pods = 0
         self._paused = 0.0
 
     def _machine(self, name: str) -> Machine:
-        return Machine(name, self.numbers.choice([*KINDS]), self.server, self.threads)
+        return self.MACHINE(name, self.numbers.choice(self.MACHINES), self.server, self.threads)
 
     @property
     def processes(self) -> list[Process]:
@@ -215,7 +218,7 @@ class ClusterLife(Life):
         replica = next(one for one in self.replicas if one.process.program is program)
         if uid in self.promises and self.promises[uid].node != node:
             self.problems.append(f"{uid} was promised to {self.promises[uid].node} before {node}")
-        self.promises[uid] = Promise(uid, node, program, replica.known.get(uid, 0))
+        self.promises[uid] = Promise(uid, node, program, *replica.known.get(uid, (0, 0)))
         machine = self.machines[node]
         there = self._stored(
             lambda one: (
@@ -227,8 +230,17 @@ class ClusterLife(Life):
         config = KINDS[machine.kind]
         free = sum(len(core.thread_ids) for place in config.machine.topology for core in place.cores)
         free -= len(str(config.config.reserved_system_cpus).split(","))
+        claims = self.claimed(machine, self.promises[uid].heard)
+        free -= sum(claims.values())
+        # What was promised before somebody heard of a claim may not come true, and need not be counted.
+        there = [
+            one
+            for one in there
+            if one["metadata"]["uid"] in machine.kubelet.node.active
+            or self.claimed(machine, self.promises[one["metadata"]["uid"]].heard).keys() >= claims.keys()
+        ]
         wanted = sum(map(_exclusive, [*there, pod]))
-        if wanted > free:
+        if wanted > free and not any(version > self.promises[uid].known for version, _ in machine.refusals):
             self.problems.append(f"CPUs promised twice: {node} has {free}, its pods want {wanted}")
 
     def look(self) -> None:
@@ -244,10 +256,22 @@ class ClusterLife(Life):
             for uid, reason in machine.refused.items():
                 promise = self.promises.get(uid)
                 # Nobody can allow for pods that came or ended and were not heard of.
-                is_excused = promise is None or any(
-                    version > promise.known and when <= machine.came[uid] for version, when in machine.surprises
-                )
+                is_excused = promise is None or self.is_surprised(machine, promise)
                 self.hold(is_excused, f"a promise is broken: {uid} on {machine.name}, {reason}")
+
+    def is_surprised(self, machine: Machine, promise: Promise) -> bool:
+        """Tell whether something happened on a node before a pod came, of which nobody had heard who promised."""
+        came = machine.came[promise.uid]
+        unheard = [when for version, when in machine.refusals if version > promise.known and when < came]
+        return bool(unheard) or any(version > promise.known and when <= came for version, when in machine.surprises)
+
+    def claimed(self, _machine: Machine, _heard: int) -> dict[str, int]:
+        """Return how many CPUs others than pods have on a node, as a state says of which was heard."""
+        return {}
+
+    def is_restless(self) -> bool:
+        """Tell whether something still happens by itself."""
+        return False
 
     def settle(self) -> None:
         """Let everything come to rest without faults, and check what must be so then."""
@@ -263,6 +287,8 @@ class ClusterLife(Life):
             if number == 2:
                 cluster.look_every(cluster.RARE_LOOKS)
             self.before_step()
+            self.threads.sleep(5.0)
+        while self.is_restless():
             self.threads.sleep(5.0)
         cluster.look_every(cluster.LOOKS)
         self.look()
@@ -285,10 +311,7 @@ class ClusterLife(Life):
             yield from self._misjudged(replica)
             yield from self._unnamed(replica)
         for pod in self._stored(lambda one: not one["spec"].get("nodeName")):
-            asked = seen_pod(json.dumps(pod).encode(), Shapes()).pod
-            if fits := [
-                one.name for one in self.machines.values() if admit(one.kubelet, asked, AdmitMode.TRIAL)[1].admitted
-            ]:
+            if fits := [one.name for one in self.machines.values() if one.would_admit(pod)]:
                 yield f"waits for nothing: {pod['metadata']['name']}, which {fits} would admit"
 
     def _misjudged(self, replica: Replica) -> Iterator[str]:

@@ -14,17 +14,25 @@ from mooring.agent.effects import WriteAssigned
 from mooring.agent.executor import AssignedFiles
 from mooring.agent.nri import plugin
 from mooring.agent.nri.session import Session
+from mooring.agent.reactor import create_container, desired
 from mooring.agent.reactor.hotplug import is_news
+from mooring.agent.reactor.recovery import Stored
 from mooring.agent.state_holder import StateHolder
 from mooring.agent.store import JournalFile, Store
 from mooring.cluster.dra import driver
 from mooring.cluster.dra.cdi import CDISpecs
 from mooring.cluster.dra.driver import Driver
+from mooring.cluster.extender import deciding
 from mooring.cluster.extender.binding import Binder, ClusterPodAPI
+from mooring.cluster.extender.claims import ClaimView
 from mooring.cluster.extender.known_node import BoundPod, KnownNode
 from mooring.cluster.extender.pods import ClusterPods
 from mooring.cluster.extender.service import ExtenderMetrics
 from mooring.cluster.extender.view import ClusterView
+from mooring.engine.extensions.owners import OwnerKind, StateOwner, claims_of
+from mooring.engine.node import claims, providers
+from mooring.inputs.pods.claims import claim_of
+from mooring.published import possible_kubelets, restored
 from mooring.published.publisher import Pace
 from mooring.service import lease
 from mooring.service.apiserver import ClusterError
@@ -184,12 +192,43 @@ CLAIMS_DEFECTS: dict[str, tuple[object, str, object]] = {
     "claims that the agent lost are not given again": (Driver, "restore", _nothing),
     "CPUs of deleted claims are not released": (driver, "_SWEEP_PERIOD", 1e9),
     "a driver forgets what it has prepared": (CDISpecs, "all", lambda _self: iter(())),
+    "containers are created with claims that they have not": (create_container, "why_not_claimed", _nothing),
+    "containers do not get the CPUs of their claims": (desired, "claimed_cpus", lambda _state: {}),
+    "others stay on the CPUs of a claim": (create_container, "enforced", lambda _before, after: (after, ())),
+    "pods of claims are not remembered": (Stored, "claim_users", property(lambda _self: {}, _nothing)),
 }
-"""Of the driver of claims."""
+"""Of the driver of claims, and of the agent that gives them."""
+
+
+def _only_watched(self: Any, content: Any, *, listed: bool = False, put: Any = ClaimView.put_claim) -> Any:
+    is_bind = threads().task.name.startswith("mooring-bind")
+    return claim_of(content, source="API server") if is_bind else put(self, content, listed=listed)
+
+
+def _unclaimed(*given: Any, started_on: Any = restored.started_on) -> Any:
+    kubelet = started_on(*given)
+    for uid in () if isinstance(kubelet, str) else claims_of(kubelet.node.cpu):
+        kubelet = kubelet.release(uid)
+    return kubelet
+
+
+DEVICES_DEFECTS: dict[str, tuple[object, str, object]] = {
+    "bound pods do not count beside their devices": (ClaimView, "given_to", lambda *_: {}),
+    "CPUs are promised away from allocated devices": (deciding, "asked_node", lambda kubelet, _shape: kubelet),
+    "binds do not read claims": (ClaimView, "put_claim", _only_watched),
+    "claims in the state are taken for stale": (
+        providers,
+        "state_owner",
+        lambda key, part="": StateOwner(OwnerKind.CONTAINER, key, part),
+    ),
+    "claims of a published state do not count": (possible_kubelets, "started_on", _unclaimed),
+    "unprepared claims keep their CPUs": (claims, "release", lambda node, *_: node),
+}
+"""Of the extender with claims, and of the engine that gives CPUs to them."""
 
 
 def put_back(name: str) -> None:
     """Bring a defect back into this process."""
-    where, what, instead = {**DEFECTS, **WIRE_DEFECTS, **CLUSTER_DEFECTS, **CLAIMS_DEFECTS}[name]
+    where, what, instead = {**DEFECTS, **WIRE_DEFECTS, **CLUSTER_DEFECTS, **CLAIMS_DEFECTS, **DEVICES_DEFECTS}[name]
     getattr(where, what)  # a defect of something that has another name by now would be none
     setattr(where, what, instead)

@@ -75,11 +75,15 @@ class NodeLife(Life):
         uid = f"u{self._pods}"
         sandbox = runtime.run_sandbox(uid, f"pod-{uid}", {})
         for name in ("main", "c1")[: numbers.choice([1, 1, 2])]:
-            self._run_container(numbers, sandbox, name)
+            self.run_container(numbers, sandbox, name)
 
-    def _run_container(self, numbers: random.Random, sandbox: str, name: str) -> None:
+    def create(self, numbers: random.Random, sandbox: str, name: str) -> str | None:
+        """Have a container made; return its id unless that is refused."""
+        return self.node.runtime.create(sandbox, name, sizes(numbers.choice([0, 1, 1, 2, 3])))
+
+    def run_container(self, numbers: random.Random, sandbox: str, name: str) -> None:
         runtime = self.node.runtime
-        made = runtime.create(sandbox, name, _sizes(numbers.choice([0, 1, 1, 2, 3])))
+        made = self.create(numbers, sandbox, name)
         if made is None:
             return
         for go_on in (runtime.store, runtime.make_task, runtime.started):
@@ -101,7 +105,7 @@ class NodeLife(Life):
             one = numbers.choice(running)
             runtime.exit(one.id)
             runtime.remove(one.id)
-            self._run_container(numbers, one.sandbox, one.name)
+            self.run_container(numbers, one.sandbox, one.name)
 
     def resize(self, numbers: random.Random) -> None:
         if running := self.node.running():
@@ -109,7 +113,7 @@ class NodeLife(Life):
             runtime = self.node.runtime
             if self.node.faults.hit("lost update"):
                 runtime.loses_next_update = True
-            runtime.update(one.id, _sizes(numbers.choice([1, 1, 2, 3, 4])))
+            runtime.update(one.id, sizes(numbers.choice([1, 1, 2, 3, 4])))
 
     def update(self, numbers: random.Random) -> None:
         if running := self.node.running():
@@ -290,7 +294,7 @@ class WireLife(NodeLife):
     RATES = WIRE_RATES
 
 
-def _sizes(cpus: int) -> LinuxResources:
+def sizes(cpus: int) -> LinuxResources:
     if not cpus:
         return LinuxResources(shares=2)
     return LinuxResources(shares=1024 * cpus, quota=100_000 * cpus, period=100_000, memory_limit=2**28)

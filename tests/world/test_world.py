@@ -54,11 +54,23 @@ FOUND_OF_CLAIMS_WITHIN = {
     "unprepared claims keep their files": 5,
     "calls that the kubelet gave up are done": 5,
     "claims that the agent lost are not given again": 45,
-    "CPUs of deleted claims are not released": 30,
+    "CPUs of deleted claims are not released": 60,
     "a driver forgets what it has prepared": 5,
+    "containers are created with claims that they have not": 5,
+    "containers do not get the CPUs of their claims": 3,
+    "others stay on the CPUs of a claim": 3,
+    "pods of claims are not remembered": 10,
+}
+FOUND_OF_DEVICES_WITHIN = {
+    "bound pods do not count beside their devices": 40,
+    "CPUs are promised away from allocated devices": 3,
+    "binds do not read claims": 5,
+    "claims in the state are taken for stale": 3,
+    "claims of a published state do not count": 5,
+    "unprepared claims keep their CPUs": 3,
 }
 FROM_SEED = {
-    "calls that the kubelet gave up are done": 140,
+    "calls that the kubelet gave up are done": 96,
     "pods that a state names first are not noted": 26,
     "a bind is repeated without asking where the pod is": 16,
     "facts that were dropped are not listed again": 5,
@@ -83,7 +95,8 @@ def test_a_seed_lives_the_same_lives_each_time(world: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("world", "lives"), [("node", 10), ("wire", 5), ("claims", 5), pytest.param("cluster", 2, marks=pytest.mark.long)]
+    ("world", "lives"),
+    [("node", 10), ("wire", 5), ("claims", 5), ("devices", 3), pytest.param("cluster", 2, marks=pytest.mark.long)],
 )
 def test_all_laws_hold_in_the_first_lives(world: str, lives: int) -> None:
     status, said = lived("--world", world, "--lives", str(lives), "--seed", "1")
@@ -104,6 +117,7 @@ def test_a_defect_put_back_is_found() -> None:
         *(("wire", defect, lives) for defect, lives in FOUND_ON_THE_WIRE_WITHIN.items()),
         *(("cluster", defect, lives) for defect, lives in FOUND_IN_A_CLUSTER_WITHIN.items()),
         *(("claims", defect, lives) for defect, lives in FOUND_OF_CLAIMS_WITHIN.items()),
+        *(("devices", defect, lives) for defect, lives in FOUND_OF_DEVICES_WITHIN.items()),
     ],
 )
 def test_each_defect_put_back_is_found(world: str, defect: str, lives: int) -> None:

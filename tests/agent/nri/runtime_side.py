@@ -367,6 +367,7 @@ def container_to(container: RuntimeContainer) -> Any:
         pid=container.pid,
         labels=dict(container.labels),
         annotations=dict(container.annotations),
+        env=[f"{variable}=" for variable in container.claims],
     )
     message.linux.cgroups_path = container.cgroups_path
     message.linux.resources.CopyFrom(resources_to(container.resources))

@@ -288,8 +288,8 @@ def test_cpus_and_devices_are_claimed_through_the_scheduler(
     slices = f"{GROUP}/resourceslices"
 
     def held() -> dict[str, Any]:
-        [found] = api.get(f"{OURS}/nodestates")["items"]
-        entries: dict[str, Any] = json.loads(found["spec"]["files"]["cpu"]).get("entries") or {}
+        found = api.get(f"{OURS}/nodestates")["items"]
+        entries: dict[str, Any] = json.loads(found[0]["spec"]["files"]["cpu"]).get("entries") or {} if found else {}
         return {owner.partition(":")[0]: sets for owner, sets in entries.items()}
 
     (folder / "driven.yaml").write_text(DRIVEN, encoding="utf-8")

@@ -101,23 +101,28 @@ class Driver:
             self.specs.remove(claim.uid)
         self.log.info("claim unprepared", claim=f"{claim.namespace}/{claim.name}")
 
-    def restore(self) -> None:
+    def restore(self, lost: Iterable[str]) -> None:
         """Allocate the CPUs of prepared claims that the agent lost again, the same ones where they are free.
 
+        Args:
+            lost: uids of the claims.
+
         Raises:
-            ClaimsError: the agent does not answer, or refuses one.
+            ClaimsError: the agent does not answer, or refuses one; the others are restored all the same.
         """
-        for prepared in self.specs.all():
-            if prepared.uid in _held(self.agent.node()):
-                continue
-            with self._alone():
-                known = self.specs.read(prepared.uid)
-                if known is None:
-                    continue
-                again = self.given(known, known)
-                if again != known:
-                    self.specs.write(again, self.node, self._attributes)
-            self.log.warning("claim restored at the agent", claim=f"{again.namespace}/{again.name}")
+        refused = None
+        for uid in sorted(lost):
+            try:
+                with self._alone():
+                    if (known := self.specs.read(uid)) is not None:
+                        again = self.given(known, known)
+                        if again != known:
+                            self.specs.write(again, self.node, self._attributes)
+                        self.log.warning("claim restored at the agent", claim=f"{again.namespace}/{again.name}")
+            except ClaimsError as error:
+                refused = error
+        if refused is not None:
+            raise refused
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -208,24 +213,23 @@ class Reconciler:
         node = driver.agent.node()
         if not node.is_synchronized:
             raise ClaimsError("the agent waits for its container runtime")
-        lost = {one.uid for one in driver.specs.all()} - _held(node)
-        if lost:
-            driver.restore()
-            node = driver.agent.node()
-        if self._immediate and now - self._allocated >= _IMMEDIATE_PERIOD:
-            self._allocated = now
-            self._allocate()
-            node = driver.agent.node()
         if now - self._swept >= _SWEEP_PERIOD:
             self._swept = now
-            # Release the CPUs of claims that no longer exist and have no file, so that no pod can still use them
-            for held in node.room.claims:
-                if driver.specs.read(held.uid) is not None:
-                    continue
+            # Release the CPUs of claims that no longer exist and have no file, so that no pod can still use them. This
+            # comes first: a lost claim may be refused because one of these has its CPUs.
+            for held in [one for one in node.room.claims if driver.specs.read(one.uid) is None]:
                 found = driver.objects.claim(held.namespace, held.name)
                 if found is None or found["metadata"]["uid"] != held.uid or not is_allocated(found):
                     driver.agent.unprepare(held.uid)
                     driver.log.warning("CPUs of a deleted claim released", claim=f"{held.namespace}/{held.name}")
+            node = driver.agent.node()
+        lost = {one.uid for one in driver.specs.all()} - _held(node)
+        if lost:
+            driver.restore(lost)
+            node = driver.agent.node()
+        if self._immediate and now - self._allocated >= _IMMEDIATE_PERIOD:
+            self._allocated = now
+            self._allocate()
             node = driver.agent.node()
         devices = driver.publisher.devices(node)
         self._health.update(devices, node.room.claims, now)

@@ -195,7 +195,7 @@ _NANO = 10**9
 LABEL, SUBDOMAIN = 63, 253
 """Characters that names may have: RFC 1123, as apimachinery v0.37.1 checks them."""
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-_SUBDOMAIN = re.compile(rf"{_LABEL.pattern}(\.{_LABEL.pattern})*")
+SUBDOMAIN_FORM = re.compile(rf"{_LABEL.pattern}(\.{_LABEL.pattern})*")
 
 
 def check_resources(requests: ResourceList, limits: ResourceList) -> None:
@@ -281,7 +281,7 @@ def check_name(name: str, field: str, longest: int) -> None:
         ...
     mooring.engine.core.errors.InputError: metadata.name: 'A_b' is not a valid name; write a-b
     """
-    pattern = _LABEL if longest == LABEL else _SUBDOMAIN
+    pattern = _LABEL if longest == LABEL else SUBDOMAIN_FORM
     if len(name) <= longest and pattern.fullmatch(name):
         return
     proposed = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")

@@ -158,11 +158,19 @@ def computer() -> Tree | None:
 
 
 def node_name(tree: Tree, given: str, flags: kubelet_flags.KubeletFlags | None) -> str:
-    """Return the node's name as the kubelet registers it, unless another one is given."""
-    named = given or (flags.node if flags else "") or (tree.read("etc/hostname") or "").strip()
-    if not named and tree.is_live:
-        named = os.uname().nodename
-    return named.lower()
+    """Return the node's name as the kubelet registers it, unless another one is given; empty where that is no name.
+
+    Raises:
+        InputError: the one that is given is no name.
+    """
+    here = os.uname().nodename if tree.is_live else ""
+    named = (given or (flags.node if flags else "") or (tree.read("etc/hostname") or "").strip() or here).lower()
+    # A computer that is in no cluster may have underscores in its name, or be called (none).
+    if cluster_node.is_node_name(named.replace("_", "-")):
+        return named
+    if given:
+        raise InputError(f"{given!r:.60} is no name that a node can have", field="--node-name")
+    return ""
 
 
 STANDARD_INPUT = "-"

@@ -29,6 +29,7 @@ from mooring.inputs.archive.collect import ClusterAnswers
 from mooring.inputs.archive.reader import NEIGHBOURS_PART, PODS_PART
 from mooring.inputs.decoding.fields import mapping_at
 from mooring.inputs.machines.archive import MOST_BYTES
+from mooring.inputs.pods.pod_fields import SUBDOMAIN, SUBDOMAIN_FORM
 
 PATIENCE: Final = 20
 """Seconds that one question may take."""
@@ -36,7 +37,6 @@ KUBELET_KUBECONFIG: Final = Path("/etc/kubernetes/kubelet.conf")
 """The kubelet's own access, which may read its node and the pods on it; installers put it there."""
 _SHORT = 5
 """Seconds for one question where the cluster is not what the command is about."""
-_NODE = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 _MOST_WORDS: Final = 2**16
 _NAMED_NODE: Final = re.compile(r"\bnode(?:/|\s+(?=[\"'“]))[\"'“]?([a-z0-9][a-z0-9.-]{0,251}[a-z0-9])")
 """As in ``Pod should schedule on: nodeclaim/x, node/worker-1`` (Karpenter) or ``node "worker-1" ...`` (plugins)."""
@@ -125,7 +125,7 @@ def is_node_name(text: str) -> bool:
     >>> is_node_name("worker-1.example"), is_node_name("--all"), is_node_name("a/b")
     (True, False, False)
     """
-    return _NODE.fullmatch(text) is not None
+    return len(text) <= SUBDOMAIN and SUBDOMAIN_FORM.fullmatch(text) is not None
 
 
 def ask_pods(node: str) -> ClusterAnswers:

@@ -88,8 +88,7 @@ def collection_of(options: CollectOptions) -> collecting.Collection:
         raise InputError("can be read only once", source="standard input", remedy="give all but one of them a file")
     tree = open_tree(options.root)
     if not tree.is_live and not isinstance(tree, FolderTree):
-        remedy = "name a computer's root directory"
-        raise InputError("is not a directory", source=options.root, field="--root", remedy=remedy)
+        raise InputError("is not a directory", source=options.root, field="--root", remedy="name a root directory")
     tree = tree if tree.is_live else FolderTree(options.root, is_root_directory=True)
     arguments = kubelet_arguments(tree)
     flags = None if arguments is None else kubelet_flags(arguments)
@@ -100,9 +99,7 @@ def collection_of(options: CollectOptions) -> collecting.Collection:
     given_root = str(Path(given_root).absolute()) if given_root and tree.is_live else given_root
     kubelet_root = given_root or (flags.root_dir if flags else "") or collecting.KUBELET_ROOT
     allocatable, problem = checks.allocatable_devices(f"{options.root.rstrip('/')}{kubelet_root}")
-    version = given.version or cluster.version
-    if not version and tree.is_live:
-        version = installed_version()
+    version = given.version or cluster.version or (installed_version() if tree.is_live else "")
     return collecting.collect(
         tree,
         collecting.CollectRequest(
