@@ -324,9 +324,11 @@ def _of(content: Any, name: str, default: Any = None) -> Any:
 
 def _whole(value: Any, field: str, highest: int = 0) -> int:
     """Return a whole number; only one from 0 on where the highest is named."""
-    text, kind = str(value), f"a whole number from 0 to {highest}" if highest else "a whole number"
-    if not text.removeprefix("-").isdecimal() or len(text) > 18 or (highest and not 0 <= int(text) <= highest):
-        raise InputError(f"{text!r:.40} is not {kind}", field=field, remedy="give what the kubelet answers")
+    text, wrong = str(value), "a whole number"
+    if text.removeprefix("-").isdecimal() and len(text) <= 18:
+        wrong = f"between 0 and {highest}" if highest and not 0 <= int(text) <= highest else ""
+    if wrong:
+        raise InputError(f"{text!r:.40} is not {wrong}", field=field, remedy="give what the kubelet answers")
     return int(text)
 
 
