@@ -297,21 +297,18 @@ def test_a_dump_with_words_for_numbers_is_one_line(folder: Path) -> None:
 
 @pytest.mark.parametrize(("kind", "node"), [("memory", 7), ("memory", -7), ("x y", 0)])
 def test_memory_that_no_node_has_is_a_refusal(folder: Path, kind: str, node: int) -> None:
-    reserved = "[{numaNode: 0, limits: {memory: 100Mi}}]"
-    config = f"{{kind: KubeletConfiguration, memoryManagerPolicy: Static, reservedMemory: {reserved}}}"
-    written(folder, "kubelet.yaml", config)
-    blocks = [{"memoryType": kind, "size": "5000", "topology": {"nodes": [{"ID": node}]}}]
-    held = {"podResources": [{"name": "a", "namespace": "default", "containers": [{"name": "c", "memory": blocks}]}]}
-    answer = plan(folder, "--active", written(folder, "list.json", json.dumps(held)))
+    config = '{"kind": "KubeletConfiguration", "memoryManagerPolicy": "Static", "reservedMemory": [%s]}'
+    written(folder, "kubelet.yaml", config % '{"numaNode": 0, "limits": {"memory": "100Mi"}}')
+    block = f'{{"memoryType": "{kind}", "size": 5000, "topology": {{"nodes": [{{"ID": {node}}}]}}}}'
+    held = f'{{"podResources": [{{"name": "a", "containers": [{{"name": "c", "memory": [{block}]}}]}}]}}'
+    answer = plan(folder, "--active", written(folder, "list.json", held))
     assert answer.code == 2
     assert f"default/a holds '{kind}' of NUMA nodes {node}, which this machine does not have" in answer.complaint
 
 
 def test_cpus_that_two_containers_list_are_held_once(folder: Path) -> None:
-    both = [{"name": name, "cpuIds": ["1", "17"]} for name in ("init", "app")]
-    held = {"podResources": [{"name": "a", "namespace": "default", "containers": both}]}
-    answer = plan(folder, "--active", written(folder, "list.json", json.dumps(held)))
-    assert "overlaps" not in answer.out
+    both = '{"podResources": [{"name": "a", "containers": [{"name": "b", "cpuIds": [1]}, {"cpuIds": [1]}]}]}'
+    assert "overlaps" not in plan(folder, "--active", written(folder, "list.json", both)).out
 
 
 def test_an_instance_type_beside_a_virtual_machine_counts(folder: Path) -> None:

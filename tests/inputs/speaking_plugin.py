@@ -31,9 +31,8 @@ class Speaking:
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self.says = settings
-        for name in settings:
-            if name not in {"withheld", "room", "pre_score", "sort_pods", "select_cpus", "made"}:
-                raise InputError(f"{name} is not known", field=name, remedy=f"leave {name} out")
+        for name in {*settings} - {"withheld", "room", "pre_score", "sort_pods", "select_cpus", "made"}:
+            raise InputError(f"{name} is not known", field=name, remedy=f"leave {name} out")
         self._raise("made")
 
     def _raise(self, name: str) -> None:
@@ -46,9 +45,8 @@ class Speaking:
 
     @hookimpl
     def filter_cpus(self, request: CPURequest) -> Withheld | None:
-        few = CPUSet.from_ids(list(request.available)[:1])
-        text = self.says.get("withheld")
-        return Withheld(request.available if request.need > 2 else few, text) if text else None
+        cpus, text = request.available if request.need > 2 else CPUSet.of(2), self.says.get("withheld")
+        return Withheld(cpus, text) if text else None
 
     @hookimpl
     def post_filter(self, request: CPURequest, withheld: CPUSet) -> Room | None:
