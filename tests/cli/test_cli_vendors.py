@@ -295,6 +295,22 @@ def test_a_dump_with_words_for_numbers_is_one_line(folder: Path) -> None:
     assert answer.complaint.endswith("list.json: cpu_ids: 'x' is not a whole number; give what the kubelet answers")
 
 
+@pytest.mark.parametrize(("kind", "node"), [("memory", 7), ("memory", -7), ("x y", 0)])
+def test_memory_that_no_node_has_is_a_refusal(folder: Path, kind: str, node: int) -> None:
+    config = '{"kind": "KubeletConfiguration", "memoryManagerPolicy": "Static", "reservedMemory": [%s]}'
+    written(folder, "kubelet.yaml", config % '{"numaNode": 0, "limits": {"memory": "100Mi"}}')
+    block = f'{{"memoryType": "{kind}", "size": 5000, "topology": {{"nodes": [{{"ID": {node}}}]}}}}'
+    held = f'{{"podResources": [{{"name": "a", "containers": [{{"name": "c", "memory": [{block}]}}]}}]}}'
+    answer = plan(folder, "--active", written(folder, "list.json", held))
+    assert answer.code == 2
+    assert f"default/a holds '{kind}' of NUMA nodes {node}, which this machine does not have" in answer.complaint
+
+
+def test_cpus_that_two_containers_list_are_held_once(folder: Path) -> None:
+    both = '{"podResources": [{"name": "a", "containers": [{"name": "b", "cpuIds": [1]}, {"cpuIds": [1]}]}]}'
+    assert "overlaps" not in plan(folder, "--active", written(folder, "list.json", both)).out
+
+
 def test_an_instance_type_beside_a_virtual_machine_counts(folder: Path) -> None:
     written(folder, "vm.yaml", TYPED_MACHINE % "eight")
     answer = plan(folder, pods="vm.yaml")

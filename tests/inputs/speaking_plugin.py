@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mooring.engine.core.errors import InputError
-from mooring.engine.plugins import CPURequest, CPUSet, PodView, Room, Withheld, hookimpl
+from mooring.engine.plugins import CPURequest, CPUSet, Room, Withheld, hookimpl
 
 PODS = "---\n".join(
     f"{{apiVersion: v1, kind: Pod, metadata: {{name: pod-{cpus}}}, spec: {{containers: [{{name: c, "
@@ -31,9 +31,8 @@ class Speaking:
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self.says = settings
-        for name in settings:
-            if name not in {"withheld", "room", "pre_score", "sort_pods", "select_cpus", "made"}:
-                raise InputError(f"{name} is not known", field=name, remedy=f"leave {name} out")
+        for name in {*settings} - {"withheld", "room", "pre_score", "sort_pods", "select_cpus", "made"}:
+            raise InputError(f"{name} is not known", field=name, remedy=f"leave {name} out")
         self._raise("made")
 
     def _raise(self, name: str) -> None:
@@ -41,27 +40,23 @@ class Speaking:
             raise type(text, (Exception,), {})(text)
 
     @hookimpl
-    def sort_pods(self, pods: tuple[PodView, ...]) -> None:
-        del pods
+    def sort_pods(self) -> None:
         self._raise("sort_pods")
 
     @hookimpl
     def filter_cpus(self, request: CPURequest) -> Withheld | None:
-        few = CPUSet.from_ids(list(request.available)[:1])
-        text = self.says.get("withheld")
-        return Withheld(request.available if request.need > 2 else few, text) if text else None
+        cpus, text = request.available if request.need > 2 else CPUSet.of(2), self.says.get("withheld")
+        return Withheld(cpus, text) if text else None
 
     @hookimpl
     def post_filter(self, request: CPURequest, withheld: CPUSet) -> Room | None:
         return Room(withheld, self.says["room"]) if request.need == 4 and "room" in self.says else None
 
     @hookimpl
-    def pre_score(self, request: CPURequest) -> None:
-        del request
+    def pre_score(self) -> None:
         self._raise("pre_score")
 
     @hookimpl
-    def select_cpus(self, request: CPURequest) -> object:
-        del request
+    def select_cpus(self) -> object:
         text = self.says.get("select_cpus")
         return type(text, (), {})() if text else None

@@ -38,7 +38,7 @@ PAYLOADS = {
     "markup": "[bold]<img src=x onerror=P></script>[/]",
     "shell": "'x; touch P #$(touch P)",
 }
-SPEAKING = [
+PLUGINS = [
     EntryPoint(f"{name}{payload}", "tests.inputs.speaking_plugin:Speaking", GROUP)
     for name in ("one", "two", "three", "")
     for payload in ("", *PAYLOADS.values())
@@ -63,10 +63,6 @@ class _Terminal(io.TextIOWrapper):
         return self.buffer.getvalue().decode()
 
 
-def _installed(group: str) -> list[EntryPoint]:
-    return [*entry_points(group=group), *SPEAKING]
-
-
 def on_terminal(*words: str | Path, programs: Path) -> Answered:
     """Run ``mooring`` with standard output and standard error on a terminal without colours.
 
@@ -80,7 +76,7 @@ def on_terminal(*words: str | Path, programs: Path) -> Answered:
     with (
         # A file in place of the agent's socket
         mock.patch("mooring.service.agent_status._asked", lambda path, _page: Path(path).read_bytes()),
-        mock.patch("mooring.engine.plugins.loading.entry_points", _installed),
+        mock.patch("mooring.engine.plugins.loading.entry_points", lambda group: [*entry_points(group=group), *PLUGINS]),
         mock.patch.dict(os.environ, environment),
         mock.patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO())),
         mock.patch.object(sys, "stdout", out),

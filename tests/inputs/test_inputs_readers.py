@@ -38,6 +38,7 @@ _METADATA = b'{"metadata":{"name":"n","namespace":"d","uid":"u"},'
         ("extender", b'{"Pod":{},"Nodes":{"items":[{"metadata":{"name":"\xb4"}}]}}'),
         ("node-verdict", bytes.fromhex("48f0c19f")),
         ("node-verdict", bytes.fromhex("c803a527")),
+        *(("podresources-dump", b'{"podResources":[{"containers":[{"cpuIds":[%d]}]}]}' % one) for one in (-1, 10**17)),
         ("interrupt-journal", b'{"x":' + 5000 * b"[" + 5000 * b"]" + b"}"),
     ],
 )

@@ -11,6 +11,7 @@ import pytest
 from mooring.engine.plugins.loading import GROUP
 
 SOURCE = '''
+from sys import exit
 from mooring.engine.core.errors import InputError
 from mooring.engine.plugins import CPUSet, hookimpl
 
@@ -44,10 +45,6 @@ def settings_are_frozen(settings):
 
 def raising(settings):
     raise OSError("no such file\\nsecond line")
-
-
-def exits(settings):
-    raise SystemExit(3)
 
 
 def refusing(settings):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections import UserDict
 from threading import Event, Thread
 
@@ -111,19 +112,8 @@ class Unprintable(Exception):  # noqa: N818 - a plugin names its errors as it li
         raise RuntimeError
 
 
-class Exits(Exception):  # noqa: N818 - as above
-    """An error that ends the program where it is printed."""
-
-    def __str__(self) -> str:
-        raise SystemExit(3)
-
-
-class NoName(type):
-    """A type whose name cannot be asked for."""
-
-    @property
-    def __name__(cls) -> str:  # type: ignore[override]  # that is the point
-        raise RuntimeError
+EXITS: type[Exception] = type("Exits", (Exception,), {"__str__": lambda _self: sys.exit(3)})
+NO_NAME = type("NoName", (type,), {"__name__": property(lambda _cls: sys.exit(3))})
 
 
 @pytest.mark.parametrize(
@@ -135,8 +125,8 @@ class NoName(type):
         (GeneratorExit(), "it raised GeneratorExit: "),
         (OutOfTimeError("mine"), "it raised OutOfTimeError: mine"),
         (Unprintable(), "it raised Unprintable: (it cannot be printed)"),
-        (Exits(), "it raised Exits: (it cannot be printed)"),
-        (NoName("E", (Exception,), {})("x"), "it raised (it cannot be printed): x"),
+        (EXITS(), "it raised Exits: (it cannot be printed)"),
+        (NO_NAME("E", (Exception,), {})("x"), "it raised (it cannot be printed): x"),
         (type("\x1b[8m\u202etoo\nhot", (Exception,), {})("\x1b[8m\u202etoo hot"), f"it raised {SHOWN}: {SHOWN}"),
         (ValueError("x" * 999), "it raised ValueError: " + LONGEST),
     ],

@@ -136,10 +136,9 @@ def with_listed(question: Question, listed: Iterable[ResourcesDump]) -> Question
         held[pod.uid] = {container: dict(one.devices) for container, one in containers.items()}
         if cpu is not None and started and started.settings.cpu is not None:
             masks = {container: one.cpus.mask for container, one in containers.items() if one.cpus}
-            free = cpu.default & ~CPUMask(sum(masks.values()))
-            cpu = replace(
-                cpu, default=free, assignments={**cpu.assignments, pod.uid: masks} if masks else cpu.assignments
-            )
+            free = cpu.default & ~mask_of(number for one in containers.values() for number in one.cpus)
+            assignments = {**cpu.assignments, pod.uid: masks} if masks else cpu.assignments
+            cpu = replace(cpu, default=CPUMask(free), assignments=assignments)
         if memory is not None and started and started.settings.memory is not None:
             blocks = {
                 container: tuple(Block(nodes, kind, size) for kind, size, nodes in one.memory)
@@ -239,6 +238,8 @@ def _charged(memory: MemoryState, uid: str, blocks: Mapping[str, tuple[Block, ..
     """Return the state in which a pod's containers hold memory too."""
     nodes = memory.nodes
     for block in chain(*blocks.values()):
+        if any(node not in nodes or block.type not in nodes[node].memory for node in block.numa):
+            where = f"{block.type!r:.40} of NUMA nodes {', '.join(map(str, block.numa))}"
+            raise InputError(f"{uid:.80} holds {where}, which this machine does not have", remedy="give its own list")
         nodes = charge(nodes, block.numa, block.type, block.size)
-    assignments = {**memory.assignments, uid: blocks} if blocks else memory.assignments
-    return replace(memory, nodes=nodes, assignments=assignments)
+    return replace(memory, nodes=nodes, assignments={**memory.assignments, **({uid: blocks} if blocks else {})})

@@ -223,12 +223,9 @@ def changes_between(before: CPUState, after: CPUState) -> tuple[Notice, ...]:
     if before is after:
         return ()
     old, new = _held(before), _held(after)
-    notices: list[Notice] = []
-    for who, cpus in old.items():
-        notices.append(("deallocated", Change(*who, CPUSet(cpus & ~new.get(who, NO_CPUS)))))
-    for who, cpus in new.items():
-        notices.append(("allocated", Change(*who, CPUSet(cpus & ~old.get(who, NO_CPUS)))))
-    return tuple((point, change) for point, change in notices if change.cpus)
+    lost = [Change(*who, CPUSet(cpus & ~new.get(who, NO_CPUS))) for who, cpus in old.items()]
+    got = [Change(*who, CPUSet(cpus & ~old.get(who, NO_CPUS))) for who, cpus in new.items()]
+    return (*(("deallocated", one) for one in lost if one.cpus), *(("allocated", one) for one in got if one.cpus))
 
 
 def _held(state: CPUState) -> dict[tuple[str, str], CPUMask]:

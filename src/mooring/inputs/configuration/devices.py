@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
+from mooring.engine.core.cpuset import HIGHEST_CPU, CPUSet, CPUSetSyntaxError
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine, PCIDevice
 from mooring.engine.core.machineinfo import MachineInfo
@@ -291,7 +291,7 @@ def listed_resources(content: Any) -> ResourcesDump | None:
                 (_member(part, "memorytype", ""), _whole(_of(part, "size"), "size"), _nodes(part) or ())
                 for part in _member(one, "memory", [])
             )
-            cpus = CPUSet.from_ids(_whole(cpu, "cpu_ids") for cpu in _member(one, "cpuids", []))
+            cpus = CPUSet.from_ids(_whole(cpu, "cpu_ids", HIGHEST_CPU) for cpu in _member(one, "cpuids", []))
             held = {name: ids for name, ids in _devices(_member(one, "devices", []), devices).items() if ids}
             found.setdefault(key, {})[_member(one, "name", "")] = DumpedContainer(cpus, held, memory)
     return ResourcesDump({name: tuple(listed.values()) for name, listed in sorted(devices.items())}, found)
@@ -322,10 +322,13 @@ def _of(content: Any, name: str, default: Any = None) -> Any:
     return next((value for key, value in members if key.replace("_", "").lower() == name), default)
 
 
-def _whole(value: Any, field: str) -> int:
-    text = str(value)
-    if not text.removeprefix("-").isdecimal() or len(text) > 18:
-        raise InputError(f"{text!r:.40} is not a whole number", field=field, remedy="give what the kubelet answers")
+def _whole(value: Any, field: str, highest: int = 0) -> int:
+    """Return a whole number; only one from 0 on where the highest is named."""
+    text, wrong = str(value), "a whole number"
+    if text.removeprefix("-").isdecimal() and len(text) <= 18:
+        wrong = f"between 0 and {highest}" if highest and not 0 <= int(text) <= highest else ""
+    if wrong:
+        raise InputError(f"{text!r:.40} is not {wrong}", field=field, remedy="give what the kubelet answers")
     return int(text)
 
 
