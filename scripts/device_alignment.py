@@ -208,9 +208,10 @@ class Node:
         if not answer.admitted:
             self.leave(answer.pod.uid)
             return Outcome.REFUSED
-        memory = self.manager.node.memory.assignments.get(answer.pod.uid, {})
+        settings, node = self.manager.settings, self.manager.node
+        memory = node.memory.assignments.get(answer.pod.uid, {})
         extents = (
-            extent_of_nodes(self.manager, place, memory.get(name, ()), held.get(name, {}))
+            extent_of_nodes(settings, node.providers, place, memory.get(name, ()), held.get(name, {}))
             for name, place in answer.decision.containers.items()
         )
         return Outcome.ALIGNED if all(one.held <= 1 for one in extents) else Outcome.MISALIGNED

@@ -113,7 +113,7 @@ def kube_program(name: str, version: str = MODULE_VERSION) -> Path:
     built = VERSIONS[version]
     if shutil.which("go") is None:
         raise UnavailableError(f"no go: {name} could not be built")
-    compiler = run(["go", "env", "GOVERSION"], **ENVIRONMENT).stdout.strip()
+    compiler = run(["go", "env", "GOVERSION"], cwd=None, **ENVIRONMENT).stdout.strip()
     kept = cache_folder() / "kubernetes"
     kept.mkdir(exist_ok=True)
     # A lock of its own: nobody who wants containerd should wait for this build.
@@ -135,7 +135,7 @@ def _installed(module: Module) -> Path:
     name = Path(module.command).name
     if shutil.which("go") is None:
         raise UnavailableError(f"no go: {name} could not be built")
-    compiler = run(["go", "env", "GOVERSION"], **ENVIRONMENT).stdout.strip()
+    compiler = run(["go", "env", "GOVERSION"], cwd=None, **ENVIRONMENT).stdout.strip()
     kept = cache_folder() / "kubernetes"
     kept.mkdir(exist_ok=True)
     with locked(kept):

@@ -30,7 +30,7 @@ def prometheus_program(name: str) -> Path:
     """
     if shutil.which("go") is None:
         raise UnavailableError(f"no go: {name} cannot be built")
-    compiler = run(["go", "env", "GOVERSION"], **ENVIRONMENT).stdout.strip()
+    compiler = run(["go", "env", "GOVERSION"], cwd=None, **ENVIRONMENT).stdout.strip()
     kept = cache_folder() / "prometheus"
     kept.mkdir(exist_ok=True)
     with locked(kept):

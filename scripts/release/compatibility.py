@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
+import click
 import yaml
 from prometheus_client import CollectorRegistry
 
@@ -155,7 +156,7 @@ def _metrics() -> Iterator[tuple[str, str]]:
 def _registered(registry: CollectorRegistry) -> Iterator[tuple[str, str]]:
     for collector in registry._collector_to_names:  # noqa: SLF001 - as above
         for family in collector.collect():
-            labels = getattr(collector, "_labelnames", None) or getattr(family, "_labelnames", ())
+            labels: tuple[str, ...] = getattr(collector, "_labelnames", ()) or getattr(family, "_labelnames", ())
             yield family.name, _metric_type(family.type, labels)
 
 
@@ -165,7 +166,7 @@ def _metric_type(kind: str, labels: tuple[str, ...]) -> str:
 
 def _options() -> Iterator[tuple[str, str]]:
     """Yield verbs, and their options with what they take."""
-    waiting = [("mooring", cli)]
+    waiting: list[tuple[str, click.Command]] = [("mooring", cli)]
     while waiting:
         path, command = waiting.pop()
         yield path, "verb"
@@ -175,8 +176,9 @@ def _options() -> Iterator[tuple[str, str]]:
                 takes = "a flag" if getattr(parameter, "is_flag", False) else "a value"
                 name = f"{path} {option}" if option.startswith("-") else f"{path} {option.upper()}"
                 yield name, f"{takes}, required" if parameter.required else takes
-        names = command.list_commands(context) if hasattr(command, "list_commands") else ()
-        waiting.extend((f"{path} {name}", command.get_command(context, name)) for name in names)
+        if isinstance(command, click.Group):
+            below = ((name, command.get_command(context, name)) for name in command.list_commands(context))
+            waiting += [(f"{path} {name}", one) for name, one in below if one is not None]
 
 
 def main() -> int:

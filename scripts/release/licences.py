@@ -65,10 +65,11 @@ def needed(requirements: Iterable[str]) -> dict[str, Distribution]:
 def licence(package: Distribution) -> str:
     """Return the licence as an SPDX expression, or as the package names it."""
     metadata = package.metadata
-    classified = [
+    classified: list[str] = [
         value.rpartition(" :: ")[2] for value in metadata.get_all("Classifier") or () if value.startswith("License ::")
     ]
-    for said in (metadata.get("License-Expression"), metadata.get("License"), *classified):
+    named: list[str] = [one for field in ("License-Expression", "License") for one in metadata.get_all(field) or ()]
+    for said in named + classified:
         if said and len(said) < 100:
             return _NAMES.get(said.strip(), said.strip())
     return "none named"

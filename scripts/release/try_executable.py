@@ -52,8 +52,8 @@ def try_program(program: Path, home: Path) -> None:
     node = str(home / "node.tar.gz")
     expect("Ask about it", answer(program, "collect", "--to", node, home=home))
     answer(program, "show", "--node", node, "-o", "svg", home=home)
-    plan = ("plan", "-f", str(EXAMPLES / "pods.yaml"), "--machine", "epyc-7763-2s-nps4")
-    plan += ("--config", str(EXAMPLES / "kubelet.yaml"), "-o", "json")
+    plan: tuple[str, ...] = ("plan", "-f", str(EXAMPLES / "pods.yaml"), "--machine", "epyc-7763-2s-nps4")
+    plan = (*plan, "--config", str(EXAMPLES / "kubelet.yaml"), "-o", "json")
     reasons = {pod["reason"] for pod in json.loads(answer(program, *plan, code=1, home=home))["pods"]}
     if "TopologyAffinityError" not in reasons:
         raise WrongAnswerError(f"no pod is rejected with TopologyAffinityError: {reasons}")
