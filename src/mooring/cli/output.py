@@ -15,7 +15,6 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stderr, suppress
 from math import isnan
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 import click
@@ -26,6 +25,7 @@ from mooring.lazy import lazily
 
 with lazily():
     import json
+    import pathlib
 
     import msgspec
 
@@ -268,7 +268,7 @@ def check_destination(to: str, option: str = TO) -> str:
     """
     if to in ("", STANDARD_OUTPUT):
         return to
-    path = Path(to)
+    path = pathlib.Path(to)
     try:
         if path.is_dir():
             raise errors.InputError("is a directory", source=to, field=option, remedy="name a file in it")
@@ -299,7 +299,7 @@ def write_answer(data: bytes | Iterable[bytes], to: str, option: str = TO) -> No
         _print(parts)
         return
     try:
-        path = Path(to).resolve()
+        path = pathlib.Path(to).resolve()
         if path.exists() and not path.is_file():
             with path.open("wb") as stream:
                 stream.writelines(parts)
@@ -333,7 +333,7 @@ def _print(parts: Iterable[bytes]) -> None:
         raise unprintable(error) from None
 
 
-def _replace(path: Path, parts: Iterable[bytes]) -> None:
+def _replace(path: pathlib.Path, parts: Iterable[bytes]) -> None:
     # Not the tempfile module: its files are for the owner only, and an answer is as readable as any other new file.
     temporary = path.with_name(f".{path.name[:200]}.{os.urandom(4).hex()}")
     try:
