@@ -63,23 +63,17 @@ class DesiredSettings:
 
         A mixed one has both.
         """
-        node = self.kubelet.node
+        node, settings = self.kubelet.node, self.kubelet.settings
         own = node.cpu.assignments.get(uid, {}).get(name, 0)
         blocks = node.memory.assignments.get(uid, {}).get(name, ())
-        pod, container = self._described(uid, name)
-        # A quota counts time on all CPUs, so that for a mixed one too the pool would throttle what polls on its own.
-        is_lifted = (
-            own
-            and pod is not None
-            and container is not None
-            and node.settings.config.cpu_cfs_quota
-            and providers.container_runs_without_quota(node.settings, node.providers, pod, container)
-        )
-        return Setting(
-            self.cpus_with(uid, name, own),
-            NUMAMask(mask_of(numa_of_blocks(blocks))) if blocks else NO_NODES,
-            NO_QUOTA if is_lifted else None,
-        )
+        quota = None
+        if own and settings.config.cpu_cfs_quota:
+            pod, container = self._described(uid, name)
+            # It counts time on all CPUs, so that for a mixed one too the pool would throttle what polls on its own.
+            if pod and container and providers.container_runs_without_quota(settings, node.providers, pod, container):
+                quota = NO_QUOTA
+        mems = NUMAMask(mask_of(numa_of_blocks(blocks))) if blocks else NO_NODES
+        return Setting(self.cpus_with(uid, name, own), mems, quota)
 
     def cpus_with(self, uid: str, name: str, own: int) -> CPUSet:
         """Return the CPUs on which a container may run if these are assigned to it."""

@@ -18,7 +18,7 @@ from mooring.agent.reactor.desired import DesiredSettings
 from mooring.agent.reactor.devices import can_be_placed_anew, decided_with, with_devices, with_words, without_question
 from mooring.agent.state import LIVE, AgentState, DevicesFound, HeldPod
 from mooring.engine.core.decision import Observer, Rejection
-from mooring.engine.core.pod import Pod
+from mooring.engine.core.pod import Pod, with_entry
 from mooring.engine.extensions.offline import effective_pool
 from mooring.engine.kubelet.admit import decide
 from mooring.engine.kubelet.kubelet import Kubelet
@@ -241,7 +241,7 @@ def _admitted(state: AgentState, kubelet: Kubelet, uid: str) -> AgentState:
 
 def _with_active(kubelet: Kubelet, pod: Pod) -> Kubelet:
     node = kubelet.node
-    return replace(kubelet, node=replace(node, active={**node.active, pod.uid: pod}))
+    return replace(kubelet, node=replace(node, active=with_entry(node.active, pod.uid, pod)))
 
 
 def _names(pod: Pod) -> list[str]:

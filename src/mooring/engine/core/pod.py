@@ -12,7 +12,7 @@ id: a driver's name has no slash and cannot be a device plugin's resource.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, ValuesView
 from enum import Enum
 from itertools import chain
 from typing import TypeAlias, TypeVar
@@ -324,6 +324,17 @@ class ManyPods(Mapping[str, _Value]):
 
     def __len__(self) -> int:
         return sum(map(len, self.layers))
+
+    def values(self) -> ValuesView[_Value]:
+        """Return the values in order."""
+        return _Values(self)
+
+
+class _Values(ValuesView[_Value]):
+    _mapping: ManyPods[_Value]
+
+    def __iter__(self) -> Iterator[_Value]:
+        return chain.from_iterable(layer.values() for layer in self._mapping.layers)
 
 
 def with_entry(known: Mapping[str, _Value], uid: str, value: _Value) -> Mapping[str, _Value]:
