@@ -99,6 +99,7 @@ def test_a_replica_that_ends_while_pods_are_bound_loses_no_decision(
 
         def end_leaders() -> None:
             for _ in range(KILLS):
+                until(partial(holds_another, api, ""), "one of them decides")
                 before, count = holder(api), len(nodes.admitted)
                 until(partial(has_admitted, nodes, count + 3), "the leader binds pods")
                 os.kill(replicas[before].pid(), how)
