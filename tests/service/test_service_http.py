@@ -365,3 +365,28 @@ def test_cycles_that_were_left_out_are_freed_by_a_whole_collection() -> None:
         assert gone() is None
     finally:
         gc.unfreeze()
+
+
+# A struct of many members that eight threads decode for the first time at once: not learned before, it is the end.
+STRUCTS = """
+import sys, threading
+import msgspec
+from mooring.service.daemon import learn_structs
+
+sys.setswitchinterval(1e-6)
+for _ in range(50):
+    inner = [(f"member{number}", msgspec.defstruct("One", [("is_so", bool)]) | None, None) for number in range(60)]
+    Many = msgspec.defstruct("Many", inner)
+    learn_structs()
+    together = threading.Barrier(8)
+    decode = lambda: together.wait() >= 0 and msgspec.json.decode(b'{"member59": null}', type=Many)
+    threads = [threading.Thread(target=decode) for _ in range(8)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+"""
+
+
+def test_threads_may_decode_a_struct_for_the_first_time_at_once() -> None:
+    subprocess.run([sys.executable, "-c", STRUCTS], check=True, timeout=120)
