@@ -371,13 +371,13 @@ def test_cycles_that_were_left_out_are_freed_by_a_whole_collection() -> None:
 STRUCTS = """
 import sys, threading
 import msgspec
-from mooring.service.daemon import learn_structs
+from mooring.documents.plan import learn
 
 sys.setswitchinterval(1e-6)
 for _ in range(50):
     inner = [(f"member{number}", msgspec.defstruct("One", [("is_so", bool)]) | None, None) for number in range(60)]
     Many = msgspec.defstruct("Many", inner)
-    learn_structs()
+    learn(Many)
     together = threading.Barrier(8)
     decode = lambda: together.wait() >= 0 and msgspec.json.decode(b'{"member59": null}', type=Many)
     threads = [threading.Thread(target=decode) for _ in range(8)]

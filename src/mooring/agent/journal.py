@@ -17,6 +17,7 @@ from mooring.agent.nri.types import LinuxResources, PodSandbox
 from mooring.agent.reactor.desired import list_of, node_set_of, nodes_of, set_of
 from mooring.agent.reactor.recovery import Stored
 from mooring.agent.state import LIVE, AgentState, KnownContainer, LastSeen, Phase, Setting
+from mooring.documents.plan import learn
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import MooringError
@@ -253,6 +254,9 @@ class PodText(msgspec.Struct, frozen=True, omit_defaults=True):
     scale_down_grace: int | None = None
     priority: int = 0
     claims: tuple[str, ...] = ()
+
+
+learn(_Envelope, _Body, PodText)
 
 
 def text_of_pod(pod: Pod) -> PodText:

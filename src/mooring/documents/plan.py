@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
+from msgspec.json import Decoder
 
 from mooring.engine.core.machine import Finding
 
@@ -55,6 +56,16 @@ QoSName: TypeAlias = Annotated[str, one_of("Guaranteed", "Burstable", "BestEffor
 
 class DocumentPart(Struct, rename="camel", forbid_unknown_fields=True):
     """A JSON object that has no members but those of its schema."""
+
+
+def learn(*structs: type) -> None:
+    """Let msgspec learn the members of structs while the module that has them is imported, which one thread does.
+
+    Two threads that decode a struct for the first time at once end the process with a segmentation fault (msgspec
+    0.22.0, measured): the second uses what the first has half learned.
+    """
+    for one in structs:
+        Decoder(one)
 
 
 class FindingPart(DocumentPart):

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
+from mooring.documents.plan import learn
 from mooring.engine.core.config import DEVICE_ALIGNMENT, KubeletConfig, MooringConfig, may_be_off, with_defaults
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.errors import InputError
@@ -93,6 +94,9 @@ class _Content(msgspec.Struct):
     """Of the kubelet, or of the kubelet as which the agent decides; publishers before 0.2 name none."""
     cpus: _CPUs | None = None
     """What plugins may know of the CPUs; only of nodes with plugins."""
+
+
+learn(_Facts, _MachineBounds, _Content)
 
 
 def essential(info: MachineInfo) -> MachineInfo:

@@ -18,6 +18,7 @@ from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
+from mooring.documents.plan import learn
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.cpuset import HIGHEST_CPU, CPUSet, CPUSetSyntaxError
@@ -191,6 +192,9 @@ class _StateSpec(msgspec.Struct):
 
 class _State(msgspec.Struct):
     spec: _StateSpec
+
+
+learn(_State)
 
 
 def state_document(state: NodeState, exclusive: tuple[int, int] | None = None) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import field
 
-from mooring.documents.plan import API_VERSION, APIVersion, Count, DocumentPart, told
+from mooring.documents.plan import API_VERSION, APIVersion, Count, DocumentPart, learn, told
 from mooring.published.objects import SHADOW, new_object, read_object
 
 
@@ -139,6 +139,9 @@ class ShadowStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 class _Shadow(msgspec.Struct):
     status: ShadowStatus
+
+
+learn(_Shadow)
 
 
 def shadow_document(found: ShadowDocument, owner: str = "") -> dict[str, Any]:

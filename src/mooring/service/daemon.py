@@ -30,8 +30,6 @@ with lazily():
     import multiprocessing
     from concurrent import futures
 
-    import msgspec
-
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
 
@@ -60,25 +58,12 @@ def handled_signals(calls: Mapping[signal.Signals, Callable[[], object]]) -> Ite
     def handle(number: int, _frame: FrameType | None) -> None:
         calls[signal.Signals(number)]()
 
-    learn_structs()
     before = {number: signal.signal(number, handle) for number in calls}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def learn_structs() -> None:
-    """Let msgspec learn the members of all structs, before there are threads.
-
-    Two threads that decode a struct for the first time at once end the process with a segmentation fault (msgspec
-    0.22.0, measured): the second uses what the first has half learned.
-    """
-    known: list[type] = [msgspec.Struct]
-    for kind in known:
-        known += kind.__subclasses__()
-        msgspec.json.Decoder(kind)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from zlib import crc32
 import httpx2
 import msgspec
 
+from mooring.documents.plan import learn
 from mooring.engine.core.machine import Finding
 from mooring.inputs.decoding.fields import Report
 from mooring.service.apiserver import ANSWER_TIME, Cluster, ClusterError, asked, check_response, cluster_errors, cut
@@ -242,6 +243,9 @@ class _Object(msgspec.Struct):
     code: int = 0
     message: str = ""
     reason: str = ""
+
+
+learn(_List, _Event, _Object)
 
 
 def _nothing() -> bool:

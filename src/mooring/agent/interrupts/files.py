@@ -22,6 +22,7 @@ from pathlib import Path
 import msgspec
 
 from mooring.agent.store import INTERRUPT_FILE
+from mooring.documents.plan import learn
 from mooring.engine.checkpoint.store import make_folder, read_state_file, write_together
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError, MooringError
@@ -149,6 +150,9 @@ class _Document(msgspec.Struct, frozen=True):
     version: int
     boot: str
     interrupts: dict[int, _Row]
+
+
+learn(_Document)
 
 
 class InterruptJournal:

@@ -21,6 +21,7 @@ import msgspec
 
 from mooring.cluster.dra.devices import CAPACITY
 from mooring.cluster.dra.objects import PreparedShare
+from mooring.documents.plan import learn
 from mooring.engine.checkpoint.store import write_atomically, write_together
 from mooring.engine.core.bits import NO_CPUS
 from mooring.engine.core.cpuset import CPUSet
@@ -300,6 +301,9 @@ class _Consumer(msgspec.Struct):
 class _Status(msgspec.Struct):
     allocation: _Allocated | None = None
     reserved_for: list[_Consumer] | None = msgspec.field(name="reservedFor", default=None)
+
+
+learn(PreparedClaim, _Parameters, _Status)
 
 
 def allocation_of(claim: Mapping[str, Any], driver: str, pool: str, device_cpus: Callable[[str], int]) -> PreparedClaim:

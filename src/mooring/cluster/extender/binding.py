@@ -31,6 +31,7 @@ from mooring.cluster.extender.pods import Seen, Shapes, seen_pod
 from mooring.cluster.extender.possible_nodes import NodeVerdict
 from mooring.cluster.extender.view import ClusterView
 from mooring.cluster.extender.wire import BindAnswer, BindArguments
+from mooring.documents.plan import learn
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.admit import is_plain
@@ -44,6 +45,9 @@ _REUSED_FOR = 300.0
 
 class _PodList(msgspec.Struct):
     items: list[msgspec.Raw] = []
+
+
+learn(_PodList)
 
 
 class PodAPI(Protocol):
@@ -222,7 +226,7 @@ class Binder:
                     claim = self.claims.put_claim(mapping_of(msgspec.Raw(self.server.read_claim(namespace, name))))
                     self.view.given(claim.pods)
                 except ClusterError as error:
-                    if error.code != _NOT_FOUND or name in pod.claims:
+                    if error.code != _NOT_FOUND or (namespace == pod.namespace and name in pod.claims):
                         raise
         self._read.add(asked.Node)
         if reason := self.verdict(pod, asked.Node).reason:

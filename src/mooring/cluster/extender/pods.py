@@ -19,6 +19,7 @@ import msgspec
 from cachetools import LRUCache
 
 from mooring.cluster.extender.known_node import BoundPod, KnownNode, Rank
+from mooring.documents.plan import learn
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
 from mooring.engine.extensions import device_alignment
@@ -93,6 +94,9 @@ class _SeenPodObject(msgspec.Struct, omit_defaults=True):
     metadata: _PodMetadata = msgspec.field(default_factory=_PodMetadata)
     spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
     status: _Status = msgspec.field(default_factory=_Status)
+
+
+learn(_SeenPodObject)
 
 
 @dataclass(frozen=True, slots=True)

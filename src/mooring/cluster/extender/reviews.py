@@ -23,6 +23,7 @@ from mooring.cluster.extender.answers import Answers
 from mooring.cluster.extender.claims import asked_node
 from mooring.cluster.extender.deciding import Decider
 from mooring.cluster.extender.possible_nodes import PossibleNode
+from mooring.documents.plan import learn
 from mooring.engine.core.errors import InputError, clean
 from mooring.engine.core.pod import Pod, PodLevelGates
 from mooring.engine.core.quantity import Quantity
@@ -60,6 +61,9 @@ class AdmissionReview(msgspec.Struct):
 
     apiVersion: Literal["admission.k8s.io/v1"]  # noqa: N815 - as above
     request: _AdmissionRequest
+
+
+learn(AdmissionReview)
 
 
 def review_answer(asked: AdmissionReview, response: Mapping[str, object]) -> Mapping[str, object]:

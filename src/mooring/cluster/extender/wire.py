@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from mooring.documents.plan import learn
 from mooring.engine.core.errors import InputError
 from mooring.explanations.codes import page
 from mooring.service.logs import Attribute, CompletedSpan
@@ -158,6 +159,9 @@ _NODES = msgspec.json.Decoder(_NamedNode)
 
 class _Asked(msgspec.Struct):
     Pod: _Pod = msgspec.field(default_factory=_Pod)
+
+
+learn(Arguments, BindArguments, PreemptArguments, _Asked)
 
 
 def request_span(verb: str, body: bytes, answer: object, began: float, ended: float) -> CompletedSpan:

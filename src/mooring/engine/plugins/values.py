@@ -331,7 +331,7 @@ def text_of(ask: Callable[..., object], *given: object) -> str:
     """Return a text of a plugin's, such as of what it raised; its own code makes it, and may raise anything instead."""
     try:
         return str.__str__(str(ask(*given)))
-    except BaseException:  # noqa: BLE001 - as the summary says
+    except (Exception, SystemExit):  # noqa: BLE001 - as the summary says
         return "(it cannot be printed)"
 
 

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
+from mooring.documents.plan import learn
 from mooring.engine.core.cpuset import HIGHEST_CPU
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.gotext import INT64_MAX
@@ -110,6 +111,9 @@ class _InfoJSON(msgspec.Struct):
 class _LabelJSON(msgspec.Struct):
     name: str | None = None
     note: str | None = None
+
+
+learn(_InfoJSON, _LabelJSON)
 
 
 def parse_machine_info(data: bytes, source: str, line: int = 1) -> Machine:

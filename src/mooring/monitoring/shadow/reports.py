@@ -26,6 +26,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from mooring.cli.terminal import text_for
+from mooring.documents.plan import learn
 from mooring.engine.checkpoint.store import make_folder, system_words, write_atomically
 from mooring.engine.core.errors import InputError, MooringError, clean
 from mooring.engine.core.machine import Finding
@@ -58,6 +59,9 @@ class _MachineLine(msgspec.Struct):
     """What the shadow reads of a line about a machine."""
 
     name: str
+
+
+learn(_MachineLine)
 
 
 class ShadowFolder:
