@@ -246,7 +246,7 @@ class Recorder:
         return self.pod
 
     def read_claim(self, namespace: str, name: str) -> bytes:
-        if name not in self.claims:
+        if name not in self.claims or namespace != "default":
             raise ClusterError(f"status 404: resourceclaims {namespace}/{name} not found", code=404)
         return self.claims[name]
 

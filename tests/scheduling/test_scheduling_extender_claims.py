@@ -233,6 +233,18 @@ def test_the_first_bind_to_a_node_reads_the_claims_of_the_pods_that_are_bound_th
     assert "MOOR-1" in bind(cluster.extender, "asked", NODE)
 
 
+@pytest.mark.parametrize("namespace", ["default", "another"])
+def test_a_claim_of_another_pod_that_is_gone_refuses_no_bind(namespace: str) -> None:
+    cluster = Cluster(busy=0)
+    other, own = asking("1", "gone" if namespace == "default" else "own", uid="first"), asking("1", "own")
+    other["metadata"]["namespace"] = namespace
+    cluster.bound(other)
+    cluster.server.claims["own"] = json.dumps(claim("own", given="g0", pod="asked")).encode()
+    cluster.server.pod = json.dumps(own).encode()
+    assert bind(cluster.extender, "asked", NODE) == ""
+    assert cluster.server.bound == [("asked", NODE)]
+
+
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
